@@ -1,0 +1,43 @@
+//! # dflash-chat
+//!
+//! A terminal chat with a language model that runs on this machine, sped up by DFlash: a small
+//! block-diffusion *draft* proposes a whole block of tokens in one forward pass, conditioned on
+//! hidden states tapped from the *target*; the target verifies the block in one pass.
+//!
+//! ```text
+//!  key press ─► tui ─► EngineCommand ─►┐                          ┌─► tui       draws it
+//!                                      │  engine thread           ├─► run       prints it
+//!  chat: messages ─► template ─► ids ──┤  one decode session ─► EngineEvent ─► bench   sums it up
+//!                                      │  prefill, then rounds    ├─► record    writes it
+//!                                      └──────────────────────────└◄─ replay    reads it back
+//! ```
+//!
+//! One program, one decode loop, one stream of events ([`event`]). Everything a person can see
+//! is computed from that stream by pure code. Plain decoding is the same loop with nothing
+//! drafted.
+//!
+//! ## Who knows whom
+//!
+//! Arrows run downward only: [`cli`] and [`tui`] → [`engine`] → [`decode`] → [`model`]. The
+//! model knows its arithmetic ([`model::ops`]) and nothing above it; `event`, `stats` and `text`
+//! know nobody.
+//!
+//! ## The numbers
+//!
+//! On the CPU every operation computes a row the same way, whatever the number of rows beside
+//! it, so that the logits of a verify pass are the plain pass's logits bit for bit and greedy
+//! speculative text equals greedy plain text by construction. See [`model::ops`].
+
+#![deny(unsafe_code)]
+
+pub mod catalog;
+pub mod chat;
+pub mod cli;
+pub mod decode;
+pub mod engine;
+pub mod event;
+pub mod model;
+pub mod settings;
+pub mod stats;
+pub mod text;
+pub mod tui;
