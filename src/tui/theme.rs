@@ -401,7 +401,7 @@ mod tests {
     /// Text needs 4.5, marks and bars 3, on the theme's own background (or the usual one).
     #[test]
     fn contrast_is_enough() {
-        let marks = ["viz.", "ui.border", "token.mask"];
+        let marks = ["viz.", "token.mask", "md.table"];
         let faint = ["token.ghost", "token.discarded", "token.unsent", "ui.border", "viz.axis"];
         for (name, source) in BUILT_IN {
             let (theme, _) = Theme::parse(source, Depth::TrueColor).unwrap();

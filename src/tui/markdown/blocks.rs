@@ -1,19 +1,43 @@
 //! Cutting Markdown into its top-level blocks.
 
 use pulldown_cmark::{Event, Options, Parser};
+use std::borrow::Cow;
 use std::ops::Range;
+
+/// Stands for the colon of `]:` while parsing. Definitions of link references are shown by no
+/// event, and reach back to text that is final already; so none is recognised. The text of an
+/// answer is sanitised and has no control characters of its own.
+const COLON: char = '\u{1}';
+
+/// `text` for the parser, every byte in its place.
+pub fn mask(text: &str) -> Cow<'_, str> {
+    if text.contains("]:") {
+        Cow::Owned(text.replace("]:", &format!("]{COLON}")))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// What the parser gave back, as it was.
+pub fn unmask(text: &str) -> Cow<'_, str> {
+    if text.contains(COLON) {
+        Cow::Owned(text.replace(COLON, ":"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
 
 /// What of Markdown is understood.
 pub fn options() -> Options {
     Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
 }
 
-/// The top-level blocks of `text`, in order, from their line's start. What the parser passes
-/// over in silence (definitions of link references) is a block too, so that it is shown.
+/// The top-level blocks of `text`, in order, from their line's start. Whatever the parser passes
+/// over in silence is a block too, so that it is shown.
 pub fn split(text: &str) -> Vec<Range<usize>> {
     let mut depth = 0_usize;
     let mut found: Vec<Range<usize>> = Vec::new();
-    for (event, range) in Parser::new_ext(text, options()).into_offset_iter() {
+    for (event, range) in Parser::new_ext(&mask(text), options()).into_offset_iter() {
         match event {
             Event::Start(_) => {
                 if depth == 0 {

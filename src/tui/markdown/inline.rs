@@ -12,14 +12,9 @@ use std::ops::Range;
 /// The rows of `block`, which stands at `base` in the whole text.
 pub fn render(block: &str, base: usize, look: Look<'_>) -> Vec<Row> {
     let mut renderer = Renderer::new(block, base, look);
-    let mut any = false;
-    for (event, range) in Parser::new_ext(block, blocks::options()).into_offset_iter() {
-        any = true;
+    let masked = blocks::mask(block);
+    for (event, range) in Parser::new_ext(&masked, blocks::options()).into_offset_iter() {
         renderer.event(event, range);
-    }
-    if !any {
-        // A link reference's definition: the parser is silent about it, we are not.
-        renderer.text(block.trim_end(), Some(0));
     }
     renderer.flush();
     renderer.rows
@@ -89,6 +84,7 @@ impl<'a> Renderer<'a> {
                 self.text(&text, source);
             }
             Event::Code(text) => {
+                let text = blocks::unmask(&text);
                 let source = self.block[range.clone()].find(&*text).map(|at| range.start + at);
                 let style = self.role(Role::Code);
                 self.push(&text, source, style);
@@ -122,11 +118,11 @@ impl<'a> Renderer<'a> {
         }
         match tag {
             Tag::Link { dest_url, .. } => {
-                self.links.push(dest_url.to_string());
+                self.links.push(sanitise_line(&blocks::unmask(&dest_url)));
                 self.styles.push(self.role(Role::Link));
             }
             Tag::Image { dest_url, .. } => {
-                self.links.push(dest_url.to_string());
+                self.links.push(sanitise_line(&blocks::unmask(&dest_url)));
                 self.styles.push(self.role(Role::Link));
                 self.push("image: ", None, self.style());
             }
@@ -159,7 +155,7 @@ impl<'a> Renderer<'a> {
             }
             Tag::CodeBlock(kind) => {
                 let lang = match kind {
-                    CodeBlockKind::Fenced(info) => sanitise_line(&info),
+                    CodeBlockKind::Fenced(info) => sanitise_line(&blocks::unmask(&info)),
                     CodeBlockKind::Indented => String::new(),
                 };
                 self.code = Some(Code { lang, lines: vec![Row::new()] });
@@ -274,6 +270,7 @@ impl<'a> Renderer<'a> {
         if text.is_empty() {
             return;
         }
+        let text = &*blocks::unmask(text);
         let safe = sanitise(text).replace('\n', " ");
         let source = source.filter(|_| safe == text).map(|source| self.base + source);
         let piece = Piece { text: safe, style, source };
