@@ -59,15 +59,20 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
         Panel::Side(width) => width + 1,
         _ => 0,
     };
-    let body_height = area.height - 2 - composer_height - band;
+    // A rule under the title, where there are rows to spare.
+    let head = if area.height >= 30 { 2 } else { 1 };
+    let body_height = area.height - head - 1 - composer_height - band;
     let row = |y: u16, height: u16| Rect { x: area.x, y: area.y + y, width: area.width, height };
     let title = row(0, 1);
-    let body = Rect { width: area.width - side, ..row(1, body_height) };
-    let composer = row(1 + body_height + band, composer_height);
+    let body = Rect { width: area.width - side, ..row(head, body_height) };
+    let composer = row(head + body_height + band, composer_height);
     let bottom = row(area.height - 1, 1);
 
     let buffer = frame.buffer_mut();
     status::title(&mut Canvas::new(buffer, title), app);
+    if head == 2 {
+        Canvas::new(buffer, row(1, 1)).rule(0, &[], app);
+    }
     transcript::draw(&mut Canvas::new(buffer, body), app);
     match panel {
         Panel::Side(width) => {
@@ -78,7 +83,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
             round::draw(&mut Canvas::new(buffer, side), app);
         }
         Panel::Band(height) => {
-            strip::draw(&mut Canvas::new(buffer, row(1 + body_height, height + 1)), app);
+            strip::draw(&mut Canvas::new(buffer, row(head + body_height, height + 1)), app);
         }
         Panel::None => {}
     }

@@ -28,11 +28,20 @@ pub fn title(canvas: &mut Canvas<'_>, app: &App) {
         let word = crate::text::sanitise_line(badge).to_uppercase();
         left.push(Piece::new(format!("[{word}] "), style(Role::Badge)));
     }
-    let context = context(app);
-    let room =
-        canvas.width().saturating_sub(wrap::row_width(&left) + wrap::row_width(&context) + 2);
-    while parts.len() > 2 && wrap::row_width(&dotted(parts.clone(), app)) > room {
+    // What does not fit is said shorter, then left out: the device first, the bar, the mode.
+    let mut context = context(app, true);
+    let fits = |parts: &[Piece], context: &Row| {
+        let used = [&left, context].map(|row| wrap::row_width(row)).iter().sum::<usize>();
+        used + wrap::row_width(&dotted(parts.to_vec(), app)) < canvas.width()
+    };
+    if !fits(&parts, &context) && parts.len() > 2 {
         parts.remove(1);
+    }
+    if !fits(&parts, &context) {
+        context = self::context(app, false);
+    }
+    while !fits(&parts, &context) && parts.len() > 1 {
+        parts.pop();
     }
     left.extend(dotted(parts, app));
     canvas.row(0, 0, &left);
@@ -49,11 +58,14 @@ fn mode(app: &App) -> Piece {
     }
 }
 
-fn context(app: &App) -> Row {
+fn context(app: &App, with_bar: bool) -> Row {
     let style = |role| app.dress.theme.style(role);
     let Some(limit) = app.model().map(|model| model.ctx_limit) else { return Row::new() };
     let share = app.context_used as f64 / limit.max(1) as f64;
     let role = if share > 0.9 { Role::Warning } else { Role::Muted };
+    if !with_bar {
+        return vec![Piece::new(format!(" {}/{limit} ", app.context_used), style(role))];
+    }
     let (full, empty) = bar(share, 8, app);
     vec![
         Piece::new(" context ", style(Role::Muted)),
