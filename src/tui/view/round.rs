@@ -85,9 +85,8 @@ fn heading(
     canvas.text(x, 0, &what, style(Role::Muted));
     let committed = round.committed.len();
     let x = canvas.text(1, 1, &slots::in_words(round), style(Role::Text));
-    let cost = time(round.total_us() as f64);
     let s = if committed == 1 { "" } else { "s" };
-    canvas.text(x, 1, &format!(" = {committed} token{s} in {cost}"), style(Role::Muted));
+    canvas.text(x, 1, &format!(" = {committed} token{s}"), style(Role::Muted));
     3
 }
 
@@ -168,7 +167,10 @@ fn gauge_rows(width: usize, tall: bool, app: &App, answer: &Answer, round: &Roun
     let most = gauges::most(app, &answer.rounds);
     let tau = app.dress.glyphs.tau;
     let mut rows = vec![
-        vec![Piece::new("Time of this round", style(Role::Strong))],
+        vec![
+            Piece::new("Time of this round", style(Role::Strong)),
+            Piece::new(format!("  {}", time(round.total_us() as f64)), muted),
+        ],
         gauges::time_bar(round, cells, app),
         gauges::time_legend(round, app),
     ];

@@ -79,21 +79,20 @@ fn context(app: &App, with_bar: bool) -> Row {
 pub fn bottom(canvas: &mut Canvas<'_>, app: &App) {
     let style = |role| app.dress.theme.style(role);
     let mut left = state(app);
-    let keys = keys(app);
+    let mut hints = hints(app);
     if let Some((level, text)) = &app.notice {
         let role = level_role(*level);
         left.push(Piece::new("   ", style(Role::Muted)));
         let mark = if *level == Level::Info { "" } else { "! " };
         left.push(Piece::new(format!("{mark}{}", crate::text::sanitise_line(text)), style(role)));
     }
+    // What happens matters more than the keys, which the help has too.
     let width = canvas.width();
-    let needed = wrap::row_width(&left) + wrap::row_width(&keys) + 2;
-    if needed <= width {
-        canvas.right(0, &keys);
-        canvas.row(0, 0, &left);
-        return;
+    while wrap::row_width(&left) + wrap::row_width(&keys(hints, app)) + 2 > width {
+        let Some((_, fewer)) = hints.split_last() else { break };
+        hints = fewer;
     }
-    // A notice matters more than the keys, which the help has too.
+    canvas.right(0, &keys(hints, app));
     let taken: usize = left.iter().rev().skip(1).map(|piece| wrap::width(&piece.text)).sum();
     if let Some(last) = left.last_mut() {
         last.text =
@@ -136,9 +135,9 @@ fn state(app: &App) -> Row {
     }
 }
 
-fn keys(app: &App) -> Row {
-    let style = |role| app.dress.theme.style(role);
-    let hints: &[(Action, &str)] = match (app.walk.is_some(), app.running.is_some()) {
+/// The keys that matter now, the first the most.
+fn hints(app: &App) -> &'static [(Action, &'static str)] {
+    match (app.walk.is_some(), app.running.is_some()) {
         (true, _) => &[
             (Action::Back, "leave"),
             (Action::Right, "next token"),
@@ -147,8 +146,12 @@ fn keys(app: &App) -> Row {
         (_, true) => {
             &[(Action::Back, "stop"), (Action::Explain, "explain"), (Action::Help, "help")]
         }
-        _ => &[(Action::Submit, "send"), (Action::Newline, "new line"), (Action::Help, "help")],
-    };
+        _ => &[(Action::Help, "help"), (Action::Newline, "new line"), (Action::Submit, "send")],
+    }
+}
+
+fn keys(hints: &[(Action, &str)], app: &App) -> Row {
+    let style = |role| app.dress.theme.style(role);
     let mut row = Row::new();
     for (action, what) in hints {
         row.push(Piece::new(app.keymap.hint(*action), style(Role::Key)));

@@ -35,7 +35,7 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &App) {
     let title = [
         Piece::new(format!("Round {}{of}", round.index + 1), style(Role::Title)),
         Piece::new(format!("  {}", slots::in_words(round)), style(Role::Text)),
-        Piece::new(format!(" = {committed} token{s} in {cost}"), style(Role::Muted)),
+        Piece::new(format!(" = {committed} token{s}, {cost}"), style(Role::Muted)),
     ];
     canvas.rule(0, &title, app);
     if canvas.height() < 8 {
