@@ -4,7 +4,9 @@
 //! else about them, so that its rules are tested with scripted ones.
 
 pub mod accept;
+pub mod acceptance;
 pub mod block_length;
+pub mod cost;
 pub mod detokenize;
 pub mod sampler;
 pub mod session;
