@@ -86,3 +86,35 @@ fn demo_target() {
     assert_eq!(tokenizer.piece(198), "⏎");
     assert_eq!(tokenizer.with_bos(vec![198]), [198]);
 }
+
+#[test]
+fn qwen3() {
+    let Some(tokenizer) = text_support::json_tokenizer("qwen3") else { return };
+    compare(&tokenizer, "qwen3");
+    random_rounds(&tokenizer);
+    assert_eq!(tokenizer.end_tokens(), [151643, 151645]);
+    assert_eq!(tokenizer.vocab_size(), 151669);
+    assert_eq!(tokenizer.piece(151669), "[151669]", "the draft's mask token");
+    assert_eq!(tokenizer.with_bos(vec![9707]), [9707]);
+}
+
+#[test]
+fn llama3_1() {
+    let Some(tokenizer) = text_support::json_tokenizer("llama3_1") else { return };
+    compare(&tokenizer, "llama3_1");
+    round_trips(&tokenizer);
+    random_rounds(&tokenizer);
+    assert_eq!(tokenizer.end_tokens(), [128001, 128009]);
+    assert_eq!(tokenizer.with_bos(vec![9906]), [128000, 9906]);
+    assert_eq!(tokenizer.with_bos(vec![128000, 128000, 9906]), [128000, 9906]);
+}
+
+#[test]
+fn gemma3() {
+    let Some(tokenizer) = text_support::json_tokenizer("gemma3") else { return };
+    compare(&tokenizer, "gemma3");
+    random_rounds(&tokenizer);
+    assert_eq!(tokenizer.end_tokens(), [1, 106]);
+    assert_eq!(tokenizer.bos(), Some(2));
+    assert_eq!(tokenizer.with_bos(vec![9259]), [2, 9259]);
+}

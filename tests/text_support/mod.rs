@@ -39,3 +39,13 @@ pub fn gguf_tokenizer(path: &str) -> Tokenizer {
     })
     .unwrap()
 }
+
+/// A tokenizer that `tests/fetch-tokenizers.sh` fetched, if it is there.
+pub fn json_tokenizer(name: &str) -> Option<Tokenizer> {
+    let folder = format!("{}/target/fixtures/tokenizers/{name}", env!("CARGO_MANIFEST_DIR"));
+    if !std::path::Path::new(&folder).exists() {
+        eprintln!("skipped: {folder} is not there; tests/fetch-tokenizers.sh fetches it");
+        return None;
+    }
+    Some(Tokenizer::from_dir(folder.as_ref()).unwrap())
+}
