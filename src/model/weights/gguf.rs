@@ -142,6 +142,19 @@ impl GgufFile {
         self.values.contains_key(key)
     }
 
+    /// Whether the key is there with an array.
+    pub fn is_array(&self, key: &str) -> bool {
+        matches!(self.values.get(key), Some(Value::Array(..)))
+    }
+
+    /// Entries of an array.
+    pub fn array_len(&self, key: &str) -> Option<usize> {
+        match self.values.get(key) {
+            Some(Value::Array(_, n, _)) => Some(*n),
+            _ => None,
+        }
+    }
+
     /// A string.
     ///
     /// # Errors
@@ -288,6 +301,11 @@ impl GgufFile {
         self.tensors.contains_key(name)
     }
 
+    /// A tensor's shape, outermost first.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.tensors.get(name).map(|info| info.shape.as_slice())
+    }
+
     /// Names, types and bytes of all tensors.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, GgmlDType, u64)> {
         self.tensors.iter().map(|(name, t)| (name.as_str(), t.dtype, t.range.len() as u64))
@@ -406,8 +424,9 @@ fn alignment(bytes: &[u8], values: &BTreeMap<String, Value>) -> Result<usize> {
         Some(Value::Array(..)) => 0,
     };
     match usize::try_from(alignment) {
-        Ok(a) if a.is_power_of_two() && a <= 1 << 20 => Ok(a),
-        _ => bail!("general.alignment is not a power of two up to 2^20; the file is damaged"),
+        // At least 8, as the format asks for: blocks are read in place.
+        Ok(a) if a.is_power_of_two() && (8..=1 << 20).contains(&a) => Ok(a),
+        _ => bail!("general.alignment is not a power of two from 8 to 2^20; the file is damaged"),
     }
 }
 
