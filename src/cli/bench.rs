@@ -317,7 +317,11 @@ fn verify_cost(
                         &serde_json::json!({"model": bench.ready, "context": context, "points": points}),
                     )?,
                     BenchFormat::Table => {
-                        write!(std::io::stdout(), "{}", cost_table(&bench.ready, context, &points))?;
+                        write!(
+                            std::io::stdout(),
+                            "{}",
+                            cost_table(&bench.ready, context, &points)
+                        )?;
                     }
                 }
                 return Ok(());

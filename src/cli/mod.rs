@@ -6,8 +6,10 @@ pub mod chat;
 pub mod options;
 pub mod run;
 
-use crate::engine::{CancelToken, EngineHandle};
+use crate::engine::load::{DraftRef, LoadRequest, Place};
+use crate::engine::{self, CancelToken, EngineHandle};
 use crate::event::Message;
+use crate::model::ops::Quantise;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser, Subcommand};
 use options::{EngineChoice, ModelOptions};
@@ -46,7 +48,12 @@ pub fn main(cli: Cli) -> ExitCode {
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Completions { shell }) => {
-            clap_complete::generate(shell, &mut Cli::command(), "dflash-chat", &mut std::io::stdout());
+            clap_complete::generate(
+                shell,
+                &mut Cli::command(),
+                "dflash-chat",
+                &mut std::io::stdout(),
+            );
             Ok(())
         }
     };
@@ -66,7 +73,8 @@ pub fn main(cli: Cli) -> ExitCode {
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let io = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-        let json = cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
+        let json =
+            cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
         io.or(json) == Some(std::io::ErrorKind::BrokenPipe)
     })
 }
@@ -79,14 +87,29 @@ pub struct Cancelled;
 /// Start the engine that the options ask for.
 pub fn start_engine(options: &ModelOptions) -> Result<EngineHandle> {
     match options.engine {
-        Some(EngineChoice::Scripted) => Ok(crate::engine::scripted::spawn_default()),
+        Some(EngineChoice::Scripted) => anyhow::bail!("to come"),
         None => {
-            let request = crate::engine::load::LoadRequest::from_options(options)?;
-            Ok(crate::engine::spawn(move |out, cancel| {
-                crate::engine::load::load(&request, out, cancel)
-            }))
+            let request = load_request(options)?;
+            Ok(engine::spawn(move |out, cancel| engine::load::load(&request, out, cancel)))
         }
     }
+}
+
+/// What the engine is asked to load.
+fn load_request(options: &ModelOptions) -> Result<LoadRequest> {
+    let target = options.target.clone().or_else(|| std::env::var("DFLASH_DEMO_TARGET").ok());
+    let target = target.context("no target")?;
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    Ok(LoadRequest {
+        pair: target.clone(),
+        target: target.into(),
+        draft: options.draft.clone().map(|draft| DraftRef::Path(draft.into())),
+        place: options.device.map_or(Place::Auto, Place::from),
+        threads: options.threads.map_or(cores, usize::from),
+        quantise: options.quant.map_or(Quantise::AsStored, Quantise::from),
+        context: options.ctx.map(|n| n as usize),
+        taps: options.dflash_layers.clone(),
+    })
 }
 
 /// Ctrl-C, SIGTERM: the first cancels the work, a second ends the program at once.
@@ -103,9 +126,11 @@ impl Interrupt {
 /// Let Ctrl-C and SIGTERM cancel what `cancel` stands for.
 pub fn interrupt(cancel: CancelToken) -> Result<Interrupt> {
     let happened = Arc::new(AtomicBool::new(false));
-    let mut signals =
-        signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])
-            .context("cannot watch for Ctrl-C")?;
+    let mut signals = signal_hook::iterator::Signals::new([
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGTERM,
+    ])
+    .context("cannot watch for Ctrl-C")?;
     let seen = happened.clone();
     std::thread::Builder::new()
         .name("signals".into())

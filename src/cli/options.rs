@@ -1,5 +1,6 @@
 //! Options that every command that runs a model takes.
 
+use crate::engine::load::Place;
 use crate::event::{BlockSize, Generate, Mode, Prompt, Sampling};
 use crate::model::ops::Quantise;
 use clap::{Args, ValueEnum};
@@ -122,6 +123,18 @@ pub enum ModeChoice {
 pub enum EngineChoice {
     /// Plays a script
     Scripted,
+}
+
+impl From<DeviceChoice> for Place {
+    fn from(choice: DeviceChoice) -> Place {
+        match choice {
+            DeviceChoice::Auto => Place::Auto,
+            DeviceChoice::Cpu => Place::Cpu,
+            DeviceChoice::Metal => Place::Metal,
+            DeviceChoice::Cuda => Place::Cuda,
+            DeviceChoice::CandleCpu => Place::CandleCpu,
+        }
+    }
 }
 
 impl From<ModeChoice> for Mode {

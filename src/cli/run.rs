@@ -161,7 +161,9 @@ impl Printer {
             return Ok(());
         }
         match &envelope.event {
-            EngineEvent::LoadProgress { stage, done, total } => self.progress(stage, *done, *total)?,
+            EngineEvent::LoadProgress { stage, done, total } => {
+                self.progress(stage, *done, *total)?
+            }
             EngineEvent::ModelReady(ready) => {
                 self.clear_progress()?;
                 if let Some(why) = &ready.draft_missing {
@@ -236,7 +238,8 @@ impl Printer {
 
     fn progress(&mut self, stage: &str, done: u64, total: u64) -> Result<()> {
         if self.stderr_is_terminal {
-            let percent = if total > 0 { format!(" {:3} %", done * 100 / total) } else { String::new() };
+            let percent =
+                if total > 0 { format!(" {:3} %", done * 100 / total) } else { String::new() };
             write!(std::io::stderr(), "\r\x1b[2K{}{percent}", sanitise(stage))?;
             std::io::stderr().flush()?;
             self.progress_shown = true;
@@ -267,7 +270,11 @@ fn summary(run: Option<&RunStarted>, reason: &FinishReason, totals: &Totals) -> 
     let mode = run.map_or("", |run| run.mode.name());
     let tau = match totals.drafted {
         0 => String::new(),
-        _ => format!(" · τ {:.2} · {:.0} % of drafts accepted", totals.tau, 100.0 * totals.acceptance_rate),
+        _ => format!(
+            " · τ {:.2} · {:.0} % of drafts accepted",
+            totals.tau,
+            100.0 * totals.acceptance_rate
+        ),
     };
     format!(
         "[{} tokens · {:.1} tok/s {mode}{tau} · first token after {:.0} ms · {}]",

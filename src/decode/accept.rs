@@ -16,7 +16,8 @@ pub struct Verdict {
 /// random number that belongs to the position), the committed text is the text that plain
 /// decoding gives: a draft decides only how many of the choices are known after one pass.
 pub fn longest_match(drafted: &[u32], choices: &[u32]) -> Option<Verdict> {
-    let accepted = drafted.iter().zip(choices).take_while(|(draft, choice)| draft == choice).count();
+    let accepted =
+        drafted.iter().zip(choices).take_while(|(draft, choice)| draft == choice).count();
     choices.get(accepted).map(|&own| Verdict { accepted, own })
 }
 

@@ -10,3 +10,4 @@ pub mod cost;
 pub mod detokenize;
 pub mod sampler;
 pub mod session;
+pub mod stop;

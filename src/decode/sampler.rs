@@ -153,8 +153,7 @@ mod tests {
         let logits: Vec<f32> = p.iter().map(|p| p.ln() as f32).collect();
         let n = 100_000;
         let got = shares(&mut sampler(7, |_| ()), &logits, n);
-        let chi2: f64 =
-            got.iter().zip(p).map(|(g, p)| (g - p).powi(2) / p).sum::<f64>() * n as f64;
+        let chi2: f64 = got.iter().zip(p).map(|(g, p)| (g - p).powi(2) / p).sum::<f64>() * n as f64;
         // 3 degrees of freedom: 16.3 is the 0.1 % bound.
         assert!(chi2 < 16.3, "chi² {chi2}, shares {got:?}");
     }

@@ -3,7 +3,7 @@
 use crate::decode::detokenize::Detokenizer;
 use crate::decode::session::RoundRecord;
 use crate::decode::stop::StopMatcher;
-use crate::event::{DraftedToken, EngineEvent, FinishReason, Round, Token, Totals};
+use crate::event::{DraftedToken, EngineEvent, FinishReason, Round, Token};
 use crate::model::networks::Proposal;
 use crate::model::tokenizer::Tokenizer;
 use crate::stats::RunStats;
@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 /// Tells one answer.
 pub struct Narrator<'a> {
     tokenizer: &'a Tokenizer,
-    end_tokens: &'a [u32],
-    detokenizer: Detokenizer<'a>,
+    detokenizer: Detokenizer,
     stop: StopMatcher,
     stats: RunStats,
     start: Instant,
@@ -26,15 +25,9 @@ pub struct Narrator<'a> {
 
 impl<'a> Narrator<'a> {
     /// For an answer that was asked for at `start`.
-    pub fn new(
-        tokenizer: &'a Tokenizer,
-        end_tokens: &'a [u32],
-        stop: &[String],
-        start: Instant,
-    ) -> Self {
+    pub fn new(tokenizer: &'a Tokenizer, stop: &[String], start: Instant) -> Self {
         Narrator {
             tokenizer,
-            end_tokens,
             detokenizer: Detokenizer::new(tokenizer),
             stop: StopMatcher::new(stop),
             stats: RunStats::default(),
@@ -47,16 +40,11 @@ impl<'a> Narrator<'a> {
     }
 
     /// The prompt is processed (`tokens` of it, in `took`) and `first` is the first answer token.
-    pub fn first(&mut self, first: u32, tokens: usize, took: Duration) -> EngineEvent {
+    pub fn first(&mut self, first: u32, tokens: usize, took: Duration) -> (Token, String) {
         self.ttft = self.start.elapsed();
         self.prefill = (tokens, took);
         let (text, _) = self.text_of(&[first]);
-        EngineEvent::PrefillDone {
-            tokens,
-            us: took.as_micros() as u64,
-            first: self.token(first),
-            text,
-        }
+        (self.token(first), text)
     }
 
     /// A round's event. After a stop string only the tokens before it are committed.
@@ -92,6 +80,12 @@ impl<'a> Narrator<'a> {
         round
     }
 
+    /// The text that was held back for a stop string that did not come; asked for when the
+    /// answer ends, and part of its last event.
+    pub fn rest(&mut self) -> String {
+        self.stop.finish()
+    }
+
     /// How many answer tokens come before the stop string, once one was met.
     pub fn stopped(&self) -> Option<usize> {
         self.stopped
@@ -100,17 +94,9 @@ impl<'a> Narrator<'a> {
     /// The answer ended.
     pub fn finished(&self, reason: FinishReason) -> EngineEvent {
         let (tokens, took) = self.prefill;
-        let totals = self.stats.totals(
-            self.ttft.as_micros() as u64,
-            tokens,
-            took.as_micros() as u64,
-        );
+        let totals =
+            self.stats.totals(self.ttft.as_micros() as u64, tokens, took.as_micros() as u64);
         EngineEvent::RunFinished { reason, totals }
-    }
-
-    /// The answer ended before its first token.
-    pub fn finished_in_prefill(&self, reason: FinishReason) -> EngineEvent {
-        EngineEvent::RunFinished { reason, totals: Totals::default() }
     }
 
     /// The text that `ids` add, and how many of them are kept (all, unless a stop string was
@@ -119,14 +105,7 @@ impl<'a> Narrator<'a> {
         let mut text = String::new();
         for (i, &id) in ids.iter().enumerate() {
             self.answer_tokens += 1;
-            let mut piece = self.detokenizer.push(&[id]);
-            if self.end_tokens.contains(&id) {
-                // What was held back for a stop string is text after all.
-                piece.push_str(&self.stop.finish());
-                text.push_str(&piece);
-                continue;
-            }
-            let seen = self.stop.push(&piece);
+            let seen = self.stop.push(&self.detokenizer.push(&[id]));
             text.push_str(&seen.text);
             if seen.stopped {
                 self.stopped = Some(self.answer_tokens - 1);

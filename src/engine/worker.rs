@@ -3,9 +3,10 @@
 use super::narrate::Narrator;
 use super::{CancelToken, Engine, EventSink};
 use crate::chat::template::{ChatTemplate, RenderOptions};
-use crate::decode::session::{RunSettings, Session};
+use crate::decode::session::{Prefill, RunSettings, Session};
 use crate::event::{
     CostPoint, EngineCommand, EngineEvent, FinishReason, Generate, Level, Prompt, RunStarted,
+    Totals,
 };
 use crate::model::tokenizer::{Special, Tokenizer};
 use crate::stats::Spread;
@@ -59,14 +60,15 @@ impl Worker {
                     ..RenderOptions::default()
                 };
                 let prompt = self.template.encode_prompt(&self.tokenizer, messages, &options)?;
-                for warning in prompt.warnings {
+                if let Some(warning) = prompt.1 {
                     out.notice(Level::Warning, warning, None);
                 }
-                Ok(prompt.ids)
+                Ok(prompt.0)
             }
         }
     }
 
+    /// Answer a prompt. An error before the first round is the caller's to tell.
     fn generate(
         &mut self,
         asked: &Generate,
@@ -95,27 +97,26 @@ impl Worker {
             ctx_limit: self.ctx_limit,
             max_tokens: asked.max_tokens,
         })));
-        let mut narrator = Narrator::new(&self.tokenizer, &self.end_tokens, &asked.stop, start);
+        let mut narrator = Narrator::new(&self.tokenizer, &asked.stop, start);
 
         let prefill = Instant::now();
-        let first = loop {
+        loop {
             if cancel.is_cancelled() {
                 self.session.stop(FinishReason::Cancelled);
-                out.emit(narrator.finished_in_prefill(FinishReason::Cancelled));
+                let totals = Totals::default();
+                out.emit(EngineEvent::RunFinished { reason: FinishReason::Cancelled, totals });
                 return Ok(());
             }
-            let progress = self.session.prefill_next()?;
-            out.emit(EngineEvent::PrefillProgress { done: progress.done, total: progress.total });
-            if let Some(first) = progress.first {
-                out.emit(narrator.first(first, progress.total, prefill.elapsed()));
-                break first;
+            let Prefill { done, total, first } = self.session.prefill_next()?;
+            out.emit(EngineEvent::PrefillProgress { done, total });
+            if let Some(first) = first {
+                let took = prefill.elapsed();
+                let (first, mut text) = narrator.first(first, total, took);
+                text.push_str(&end_of_text(&mut self.session, &mut narrator));
+                let us = took.as_micros() as u64;
+                out.emit(EngineEvent::PrefillDone { tokens: total, us, first, text });
+                break;
             }
-        };
-        if self.end_tokens.contains(&first) {
-            self.session.stop(FinishReason::Eos);
-        }
-        if let Some(cut) = narrator.stopped() {
-            self.session.cut(cut, FinishReason::Stop);
         }
         let reason = loop {
             if let Some(reason) = self.session.finished() {
@@ -133,11 +134,8 @@ impl Worker {
                     break FinishReason::Failed;
                 }
             };
-            let kv_len = self.session.ids().len();
-            let round = narrator.round(record, kv_len);
-            if let Some(cut) = narrator.stopped() {
-                self.session.cut(cut, FinishReason::Stop);
-            }
+            let mut round = narrator.round(record, self.session.ids().len());
+            round.text.push_str(&end_of_text(&mut self.session, &mut narrator));
             out.emit(EngineEvent::Round(Box::new(round)));
         };
         out.emit(narrator.finished(reason));
@@ -200,5 +198,18 @@ impl Worker {
                 }
             })
             .collect())
+    }
+}
+
+/// Cut the answer at a stop string, if one was met; else, if the answer is finished, the
+/// text that was held back for one.
+fn end_of_text(session: &mut Session, narrator: &mut Narrator<'_>) -> String {
+    match narrator.stopped() {
+        Some(cut) => {
+            session.cut(cut, FinishReason::Stop);
+            String::new()
+        }
+        None if session.finished().is_some() => narrator.rest(),
+        None => String::new(),
     }
 }

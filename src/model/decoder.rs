@@ -7,7 +7,7 @@
 
 use super::config::{DecoderConfig, LayerConfig};
 use super::ops::{HeadNorms, Ops, RopeTable};
-use super::weights::{Part, TargetFiles};
+use super::weights::{Part, RawTensor, Role, TargetFiles};
 use anyhow::{Context, Result};
 
 /// The target and its cache.
@@ -39,6 +39,38 @@ pub(super) struct Layer<O: Ops> {
     pub(super) rope: usize,
 }
 
+/// Reads a network's weights into the form that its operations take.
+pub(super) struct Reader<'a, O: Ops> {
+    pub(super) ops: &'a O,
+    pub(super) tensor: &'a dyn Fn(Role) -> Result<RawTensor<'a>>,
+    pub(super) eps: f32,
+    /// Norms are stored as `w - 1`.
+    pub(super) adds_one: bool,
+}
+
+impl<O: Ops> Reader<'_, O> {
+    pub(super) fn norm(&self, role: Role) -> Result<O::Norm> {
+        let mut weight = (self.tensor)(role)?.to_f32()?;
+        if self.adds_one {
+            weight.iter_mut().for_each(|w| *w += 1.0);
+        }
+        self.ops.norm(weight, self.eps)
+    }
+
+    /// The rows of several matrices one after the other, with their biases where they have any.
+    pub(super) fn product(&self, i: usize, parts: &[Part], biases: &[Part]) -> Result<O::Linear> {
+        let tensors = parts
+            .iter()
+            .map(|part| (self.tensor)(Role::Layer(i, *part)))
+            .collect::<Result<Vec<_>>>()?;
+        let mut bias = Vec::new();
+        for part in biases {
+            bias.extend((self.tensor)(Role::Layer(i, *part))?.to_f32()?);
+        }
+        self.ops.linear(&tensors, (!biases.is_empty()).then_some(bias))
+    }
+}
+
 /// What a pass leaves.
 pub struct Pass<O: Ops> {
     /// Output of the last layer, before the final norm.
@@ -48,6 +80,43 @@ pub struct Pass<O: Ops> {
 }
 
 impl<O: Ops> Layer<O> {
+    /// Read layer `i`.
+    pub(super) fn load(
+        read: &Reader<'_, O>,
+        i: usize,
+        layer: &LayerConfig,
+        ropes: &mut Ropes<O>,
+    ) -> Result<Self> {
+        let norm = |part| read.norm(Role::Layer(i, part));
+        let optional = |wanted: bool, part| wanted.then(|| norm(part)).transpose();
+        let values = if layer.attention.values_are_keys { 2 } else { 3 };
+        let biases = if layer.qkv_bias { values } else { 0 };
+        Ok(Layer {
+            config: layer.clone(),
+            attention_norm: norm(Part::AttnNorm)?,
+            qkv: read.product(
+                i,
+                &[Part::Q, Part::K, Part::V][..values],
+                &[Part::QBias, Part::KBias, Part::VBias][..biases],
+            )?,
+            heads: HeadNorms {
+                q: optional(layer.qk_norm, Part::QNorm)?,
+                k: optional(layer.qk_norm, Part::KNorm)?,
+            },
+            output: read.product(i, &[Part::O], &[])?,
+            post_attention_norm: optional(layer.post_norms, Part::PostAttnNorm)?,
+            ffn_norm: norm(Part::FfnNorm)?,
+            gate_up: read.product(i, &[Part::Gate, Part::Up], &[])?,
+            down: read.product(i, &[Part::Down], &[])?,
+            post_ffn_norm: optional(layer.post_norms, Part::PostFfnNorm)?,
+            scalar: match layer.layer_scalar {
+                true => (read.tensor)(Role::Layer(i, Part::Scalar))?.to_f32()?.first().copied(),
+                false => None,
+            },
+            rope: ropes.index(read.ops, layer)?,
+        })
+    }
+
     /// The layer's forward for rows at `position`; `x` becomes the layer's output.
     pub(super) fn forward(
         &self,
@@ -111,65 +180,28 @@ impl<O: Ops> Decoder<O> {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self> {
         let config = files.config.clone();
-        let eps = config.norm_eps;
+        let read = Reader {
+            ops,
+            tensor: &|role| files.tensor(role),
+            eps: config.norm_eps,
+            adds_one: config.norm_adds_one,
+        };
         let mut ropes = Ropes::new(max_positions);
         let mut layers = Vec::with_capacity(config.layers.len());
         let mut caches = Vec::with_capacity(config.layers.len());
-        let norm = |part: Part| ops.norm(files.norm(part)?, eps);
-        let bytes = |part: Part| files.tensor(part);
-        let embedding = ops.table(bytes(Part::Embedding)?).context("the embedding")?;
-        let head = if config.tied { None } else { Some(ops.linear(&[bytes(Part::Head)?], None)?) };
+        let embedding = ops.table(files.tensor(Role::Embedding)?).context("the embedding")?;
+        let head = match config.tied {
+            true => None,
+            false => Some(ops.linear(&[files.tensor(Role::Head)?], None)?),
+        };
         for (i, layer) in config.layers.iter().enumerate() {
-            let spec = &layer.attention;
-            let mut qkv = vec![bytes(Part::Q(i))?, bytes(Part::K(i))?];
-            if !spec.values_are_keys {
-                qkv.push(bytes(Part::V(i))?);
-            }
-            let bias = match layer.qkv_bias {
-                true => {
-                    let mut bias = files.vector(Part::QBias(i))?;
-                    bias.extend(files.vector(Part::KBias(i))?);
-                    if !spec.values_are_keys {
-                        bias.extend(files.vector(Part::VBias(i))?);
-                    }
-                    Some(bias)
-                }
-                false => None,
-            };
-            let optional = |wanted: bool, part| wanted.then(|| norm(part)).transpose();
-            layers.push(Layer {
-                config: layer.clone(),
-                attention_norm: norm(Part::AttentionNorm(i))?,
-                qkv: ops.linear(&qkv, bias)?,
-                heads: HeadNorms {
-                    q: optional(layer.qk_norm, Part::QNorm(i))?,
-                    k: optional(layer.qk_norm, Part::KNorm(i))?,
-                },
-                output: ops.linear(&[bytes(Part::O(i))?], None)?,
-                post_attention_norm: optional(layer.post_norms, Part::PostAttentionNorm(i))?,
-                ffn_norm: norm(Part::FfnNorm(i))?,
-                gate_up: ops.linear(&[bytes(Part::Gate(i))?, bytes(Part::Up(i))?], None)?,
-                down: ops.linear(&[bytes(Part::Down(i))?], None)?,
-                post_ffn_norm: optional(layer.post_norms, Part::PostFfnNorm(i))?,
-                scalar: match layer.layer_scalar {
-                    true => files.vector(Part::LayerScalar(i))?.first().copied(),
-                    false => None,
-                },
-                rope: ropes.index(ops, layer)?,
-            });
-            caches.push(ops.cache(spec, max_positions)?);
+            layers.push(Layer::load(&read, i, layer, &mut ropes)?);
+            caches.push(ops.cache(&layer.attention, max_positions)?);
             progress(i + 1, config.layers.len());
         }
-        let final_norm = norm(Part::FinalNorm)?;
-        Ok(Decoder {
-            config,
-            embedding,
-            head,
-            final_norm,
-            layers,
-            ropes: ropes.finish(),
-            caches,
-        })
+        let final_norm = read.norm(Role::FinalNorm)?;
+        let ropes = ropes.finish();
+        Ok(Decoder { config, embedding, head, final_norm, layers, ropes, caches })
     }
 
     /// The shape it was loaded with.

@@ -10,10 +10,10 @@
 //!   own keys, by the layer's causality rule. The block's keys and values are never kept.
 
 use super::config::DraftConfig;
-use super::decoder::{Decoder, Layer, Ropes};
+use super::decoder::{Decoder, Layer, Reader, Ropes};
 use super::networks::Proposal;
-use super::ops::{AttentionSpec, HeadNorms, Ops};
-use super::weights::{DraftFiles, DraftPart};
+use super::ops::{AttentionSpec, Ops};
+use super::weights::{DraftFiles, Part, Role};
 use anyhow::{Result, ensure};
 
 /// The draft and its context.
@@ -27,14 +27,9 @@ pub struct Draft<O: Ops> {
     caches: Vec<O::Cache>,
     /// The file's own embedding, where it has one.
     embedding: Option<O::Linear>,
-    /// Head over the ids in `ids`, where the file ranks a vocabulary of its own.
-    vocabulary: Option<Vocabulary<O>>,
-}
-
-/// The ids that a draft proposes from, and the head's rows for them.
-struct Vocabulary<O: Ops> {
-    ids: Vec<u32>,
-    head: O::Linear,
+    /// A head that is not the target's whole one: the file's own, or the rows of the
+    /// vocabulary that the config ranks.
+    head: Option<O::Linear>,
 }
 
 struct DraftLayer<O: Ops> {
@@ -44,8 +39,7 @@ struct DraftLayer<O: Ops> {
 }
 
 impl<O: Ops> Draft<O> {
-    /// Read all weights and, where the file ranks a vocabulary, take those rows of the
-    /// target's head.
+    /// Read all weights and, where the config ranks a vocabulary, take those rows of the head.
     pub fn load(
         ops: &O,
         files: &DraftFiles,
@@ -53,71 +47,42 @@ impl<O: Ops> Draft<O> {
         max_positions: usize,
     ) -> Result<Self> {
         let config = files.config.clone();
-        let eps = config.norm_eps;
-        let norm = |part| ops.norm(files.vector(part)?, eps);
+        let read = Reader {
+            ops,
+            tensor: &|role| files.tensor(role),
+            eps: config.norm_eps,
+            adds_one: false,
+        };
         let mut ropes = Ropes::new(max_positions);
         let mut layers = Vec::with_capacity(config.layers.len());
         let mut caches = Vec::with_capacity(config.layers.len());
         for (i, layer) in config.layers.iter().enumerate() {
-            let (q, k, v) = (
-                files.tensor(DraftPart::Q(i))?,
-                files.tensor(DraftPart::K(i))?,
-                files.tensor(DraftPart::V(i))?,
-            );
-            let bias = match layer.qkv_bias {
-                true => Some([DraftPart::QBias(i), DraftPart::KBias(i), DraftPart::VBias(i)])
-                    .map(|parts| parts.map(|part| files.vector(part))),
-                false => None,
-            };
-            let (mut qkv_bias, mut kv_bias) = (None, None);
-            if let Some([q, k, v]) = bias {
-                let kv = [k?, v?].concat();
-                qkv_bias = Some([q?, kv.clone()].concat());
-                kv_bias = Some(kv);
-            }
-            let kv = ops.linear(&[k.clone(), v.clone()], kv_bias)?;
+            let biases: &[Part] = if layer.qkv_bias { &[Part::KBias, Part::VBias] } else { &[] };
             layers.push(DraftLayer {
-                layer: Layer {
-                    config: layer.clone(),
-                    attention_norm: norm(DraftPart::AttentionNorm(i))?,
-                    qkv: ops.linear(&[q, k, v], qkv_bias)?,
-                    heads: HeadNorms {
-                        q: Some(norm(DraftPart::QNorm(i))?),
-                        k: Some(norm(DraftPart::KNorm(i))?),
-                    },
-                    output: ops.linear(&[files.tensor(DraftPart::O(i))?], None)?,
-                    post_attention_norm: None,
-                    ffn_norm: norm(DraftPart::FfnNorm(i))?,
-                    gate_up: ops.linear(
-                        &[files.tensor(DraftPart::Gate(i))?, files.tensor(DraftPart::Up(i))?],
-                        None,
-                    )?,
-                    down: ops.linear(&[files.tensor(DraftPart::Down(i))?], None)?,
-                    post_ffn_norm: None,
-                    scalar: None,
-                    rope: ropes.index(ops, layer)?,
-                },
-                kv,
+                kv: read.product(i, &[Part::K, Part::V], biases)?,
+                layer: Layer::load(&read, i, layer, &mut ropes)?,
             });
             caches.push(ops.cache(&layer.attention, max_positions)?);
         }
-        let embedding = files
-            .own_embedding()?
-            .map(|tensor| ops.table(tensor))
-            .transpose()?;
-        let vocabulary = match files.ranked_vocabulary()? {
-            Some(ids) => Some(Vocabulary { head: ops.select_rows(target.head(), &ids)?, ids }),
-            None => None,
+        let own = |role| files.has(role).then(|| files.tensor(role)).transpose();
+        let embedding = own(Role::Embedding)?.map(|tensor| ops.table(tensor)).transpose()?;
+        let own_head = own(Role::Head)?.map(|tensor| ops.linear(&[tensor], None)).transpose()?;
+        let head = match &config.vocabulary {
+            Some(ids) => {
+                let all = own_head.as_ref().unwrap_or(target.head());
+                Some(ops.select_rows(all, ids)?)
+            }
+            None => own_head,
         };
         Ok(Draft {
-            features: ops.linear(&[files.tensor(DraftPart::Features)?], None)?,
-            hidden_norm: norm(DraftPart::HiddenNorm)?,
-            final_norm: norm(DraftPart::FinalNorm)?,
+            features: ops.linear(&[files.tensor(Role::Fc)?], None)?,
+            hidden_norm: read.norm(Role::HiddenNorm)?,
+            final_norm: read.norm(Role::FinalNorm)?,
             layers,
             ropes: ropes.finish(),
             caches,
             embedding,
-            vocabulary,
+            head,
             config,
         })
     }
@@ -138,7 +103,7 @@ impl<O: Ops> Draft<O> {
         layers
             + ops.linear_bytes(&self.features)
             + optional(self.embedding.as_ref())
-            + optional(self.vocabulary.as_ref().map(|vocabulary| &vocabulary.head))
+            + optional(self.head.as_ref())
     }
 
     /// Positions in the context.
@@ -192,12 +157,12 @@ impl<O: Ops> Draft<O> {
         }
         self.truncate(ops, position);
         let slots = ops.slice(&x, 1..drafts + 1)?;
-        let head = self.vocabulary.as_ref().map_or(target.head(), |own| &own.head);
+        let head = self.head.as_ref().unwrap_or(target.head());
         let mut logits = ops.project(&slots, Some(&self.final_norm), head)?;
         if let Some(cap) = self.config.final_softcap {
             ops.softcap(&mut logits, cap)?;
         }
-        let ids = self.vocabulary.as_ref().map(|own| own.ids.as_slice());
+        let ids = self.config.vocabulary.as_deref();
         let choices = ops.choose(&logits, true)?;
         choices
             .into_iter()

@@ -174,8 +174,7 @@ impl Report {
         let mut summaries: Vec<Summary> = categories
             .iter()
             .map(|category| {
-                let of: Vec<_> =
-                    self.results.iter().filter(|r| r.category == *category).collect();
+                let of: Vec<_> = self.results.iter().filter(|r| r.category == *category).collect();
                 Summary::of(category, &of)
             })
             .collect();
@@ -258,8 +257,7 @@ impl fmt::Display for Report {
                 s.position_acceptance.iter().map(|p| format!("{:3.0} %", 100.0 * p)).collect();
             writeln!(f, "{:<9} {}", s.category, slots.join("  "))?;
         }
-        let identical =
-            self.verdicts().filter(|v| matches!(v, Verdict::Identical { .. })).count();
+        let identical = self.verdicts().filter(|v| matches!(v, Verdict::Identical { .. })).count();
         writeln!(f, "\nlossless: {identical} of {} answers identical", self.verdicts().count())?;
         for result in &self.results {
             for verdict in &result.verdicts {

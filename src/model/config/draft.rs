@@ -10,6 +10,14 @@ use crate::model::ops::{Activation, AttentionSpec, RopeTable, Visibility};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+/// The ids of a draft's own vocabulary.
+fn ranked(ids: Vec<usize>) -> Result<Vec<u32>> {
+    if ids.is_empty() {
+        bail!("draft_vocabulary is empty; leave it out to draft from all tokens");
+    }
+    ids.into_iter().map(|id| u32::try_from(id).context("draft_vocabulary")).collect()
+}
+
 /// Most taps of a draft.
 const MAX_TAPS: usize = 64;
 
@@ -79,6 +87,7 @@ impl DraftConfig {
                 .filter(|&cap| cap > 0.0)
                 .map(|cap| cap as f32),
             max_positions,
+            vocabulary: own.counts("draft_vocabulary")?.map(ranked).transpose()?,
         };
         draft.fitted(target, warnings)
     }
@@ -116,6 +125,10 @@ impl DraftConfig {
             if self.taps[..i].contains(&tap) {
                 bail!("the draft reads target layer {tap} twice: {:?}", self.taps);
             }
+        }
+        let known = |id: &u32| (*id as usize) < self.vocab;
+        if let Some(id) = self.vocabulary.iter().flatten().find(|id| !known(id)) {
+            bail!("draft_vocabulary names token {id} of {}", self.vocab);
         }
         if self.hidden != target.hidden {
             bail!(

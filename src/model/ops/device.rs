@@ -6,9 +6,7 @@
 //! choose the order of sums by shape here, so that a row's last bits may depend on how many
 //! rows stand beside it.
 
-use super::{
-    Activation, AttentionSpec, Choice, HeadNorms, Ops, Quantise, RopeTable, Visibility,
-};
+use super::{Activation, AttentionSpec, Choice, HeadNorms, Ops, Quantise, RopeTable, Visibility};
 use crate::model::weights::RawTensor;
 use anyhow::{Context, Result, ensure};
 use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
@@ -88,7 +86,8 @@ impl DeviceOps {
                 let tensor = if dtype == part.dtype {
                     part.to_qtensor(&self.device)?
                 } else {
-                    let dense = Tensor::from_vec(part.to_f32()?, part.shape.as_slice(), &Device::Cpu)?;
+                    let dense =
+                        Tensor::from_vec(part.to_f32()?, part.shape.as_slice(), &Device::Cpu)?;
                     QTensor::quantize_onto(&dense, dtype, &self.device)?
                 };
                 let bytes = tensor.storage_size_in_bytes() as u64;
