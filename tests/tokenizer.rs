@@ -1,4 +1,4 @@
-//! Token ids against references. `tests/fixtures/tokenizer/generate.py` made the expected ids;
+//! Token ids against references. `tests/fixtures/tokenizer/generate_ids.py` made the expected ids;
 //! the tokenizers themselves are not in the repository. The demo target's is read from the file
 //! that `DFLASH_DEMO_TARGET` names, the others from `target/fixtures/tokenizers`, where
 //! `tests/fetch-tokenizers.sh` puts them.
