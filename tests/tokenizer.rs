@@ -19,8 +19,13 @@ fn ids(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
 }
 
-/// Every string of the fixture, both ways, and back again.
+/// Every string of the fixture, both ways.
 fn compare(tokenizer: &Tokenizer, name: &str) {
+    compare_but(tokenizer, name, &[]);
+}
+
+/// Every string of the fixture but some, both ways.
+fn compare_but(tokenizer: &Tokenizer, name: &str, left_out: &[&str]) {
     let strings = fixture("strings");
     let strings = strings.as_array().unwrap();
     assert!(strings.len() >= 200);
@@ -28,6 +33,9 @@ fn compare(tokenizer: &Tokenizer, name: &str) {
     let mut wrong = Vec::new();
     for (i, text) in strings.iter().enumerate() {
         let text = text.as_str().unwrap();
+        if left_out.contains(&text) {
+            continue;
+        }
         for (key, special) in [("parse", Special::Parse), ("as_text", Special::AsText)] {
             let got = tokenizer.encode(text, special).unwrap();
             if got != ids(&expected[key][i]) {
@@ -116,5 +124,16 @@ fn gemma3() {
     random_rounds(&tokenizer);
     assert_eq!(tokenizer.end_tokens(), [1, 106]);
     assert_eq!(tokenizer.bos(), Some(2));
+    assert_eq!(tokenizer.with_bos(vec![9259]), [2, 9259]);
+}
+
+/// The same ids from a GGUF file's scores as from `tokenizer.json`'s merges. Two strings differ
+/// because the tables do (llama.cpp has our ids for them): unused tokens are control tokens in the
+/// one and text in the other, and `▁▁` typed as such is a token in `tokenizer.json` only.
+#[test]
+fn gemma3_from_gguf() {
+    let Some(tokenizer) = text_support::named_tokenizer("DFLASH_GEMMA3") else { return };
+    compare_but(&tokenizer, "gemma3", &["<unused7>", "▁▁under▁line"]);
+    random_rounds(&tokenizer);
     assert_eq!(tokenizer.with_bos(vec![9259]), [2, 9259]);
 }

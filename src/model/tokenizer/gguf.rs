@@ -26,7 +26,7 @@ const BYTE: i32 = 6;
 /// The tokenizer's part of a GGUF file's metadata (`tokenizer.ggml.*`), unchecked.
 #[derive(Debug, Clone, Default)]
 pub struct GgufVocabulary {
-    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece).
+    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE), `llama` or `gemma4` (SentencePiece).
     pub model: String,
     /// `tokenizer.ggml.pre`: the rule that splits text before merging; empty if absent.
     pub pre: String,
@@ -76,9 +76,9 @@ impl Tokenizer {
         }
         match table.model.as_str() {
             "gpt2" => byte_level(table),
-            "llama" => sentencepiece(table),
+            "llama" | "gemma4" => sentencepiece(table),
             other => bail!(
-                "the file's tokenizer is of kind `{other}`, which is not supported (gpt2 and llama are)"
+                "the file's tokenizer is of kind `{other}`, which is not supported (gpt2, llama and gemma4 are)"
             ),
         }
     }
@@ -103,20 +103,16 @@ fn byte_level(table: GgufVocabulary) -> Result<Tokenizer> {
     finish(inner, table, Spelling::ByteLevel, llama3, false, warnings)
 }
 
+/// SentencePiece's BPE: on characters, spaces written `▁`, characters without a token as bytes.
+/// The merges are in the file (`gemma4`) or follow from its scores.
 fn sentencepiece(table: GgufVocabulary) -> Result<Tokenizer> {
-    ensure!(
-        !table.scores.is_empty(),
-        "the file's vocabulary is damaged: a SentencePiece tokenizer needs tokenizer.ggml.scores"
-    );
     let mut warnings = Vec::new();
     let vocab = vocabulary(&table, &mut warnings);
-    let mergeable =
-        table.tokens.iter().zip(&table.scores).enumerate().filter(|(id, (token, _))| {
-            !matches!(kind(&table, *id), CONTROL | UNKNOWN | UNUSED | BYTE) && !token.is_empty()
-        });
-    let merges = merges_from_scores(
-        mergeable.map(|(id, (token, &score))| (token.as_str(), id as u32, score)),
-    );
+    let merges = if table.merges.is_empty() {
+        scored_merges(&table)?
+    } else {
+        checked_merges(&table.merges, &vocab, &mut warnings)
+    };
     let mut model = BPE::builder().byte_fallback(true).fuse_unk(true);
     if let Some(unk) = table.unk.and_then(|id| table.tokens.get(id as usize)) {
         model = model.unk_token(unk.clone());
@@ -124,7 +120,7 @@ fn sentencepiece(table: GgufVocabulary) -> Result<Tokenizer> {
     let model = model.vocab_and_merges(vocab, merges).build().map_err(unusable)?;
     let mut inner = tokenizers::Tokenizer::new(model);
     let spaces: NormalizerWrapper = Replace::new(" ", "\u{2581}").map_err(unusable)?.into();
-    let prefix = table.add_space_prefix.unwrap_or(true);
+    let prefix = table.add_space_prefix.unwrap_or(table.model == "llama");
     let normalizer = if prefix {
         Normalizers::new(vec![Prepend::new("\u{2581}".into()).into(), spaces]).into()
     } else {
@@ -132,6 +128,19 @@ fn sentencepiece(table: GgufVocabulary) -> Result<Tokenizer> {
     };
     inner.with_normalizer(Some(normalizer)).map_err(unusable)?;
     finish(inner, table, Spelling::SentencePiece, true, prefix, warnings)
+}
+
+fn scored_merges(table: &GgufVocabulary) -> Result<Vec<(String, String)>> {
+    ensure!(
+        !table.scores.is_empty(),
+        "the file's vocabulary is damaged: it has neither tokenizer.ggml.scores nor merges"
+    );
+    let tokens = table.tokens.iter().zip(&table.scores).enumerate();
+    let mergeable =
+        tokens.filter(|(id, _)| !matches!(kind(table, *id), CONTROL | UNKNOWN | UNUSED | BYTE));
+    Ok(merges_from_scores(
+        mergeable.map(|(id, (token, &score))| (token.as_str(), id as u32, score)),
+    ))
 }
 
 /// Add the special tokens and put the rest together.
