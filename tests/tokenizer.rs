@@ -9,6 +9,7 @@ use dflash_chat::decode::detokenize::Detokenizer;
 use dflash_chat::model::tokenizer::{Special, Tokenizer};
 use proptest::prelude::*;
 use serde_json::Value;
+use std::ops::Range;
 
 fn fixture(name: &str) -> Value {
     let path = format!("{}/tests/fixtures/tokenizer/{name}.json", env!("CARGO_MANIFEST_DIR"));
@@ -48,9 +49,8 @@ fn compare_but(tokenizer: &Tokenizer, name: &str, left_out: &[&str]) {
 
 fn random_rounds(tokenizer: &Tokenizer) {
     let size = tokenizer.vocab_size() as u32;
-    let config = ProptestConfig::with_cases(200);
     let ids = prop::collection::vec((0..size + 50, any::<bool>()), 0..60);
-    proptest!(config, |(ids in ids)| {
+    proptest!(ProptestConfig::with_cases(200), |(ids in ids)| {
         let all: Vec<u32> = ids.iter().map(|(id, _)| *id).collect();
         let mut detokenizer = Detokenizer::new(tokenizer);
         let mut text = String::new();
@@ -64,6 +64,17 @@ fn random_rounds(tokenizer: &Tokenizer) {
         }
         text.push_str(&detokenizer.push(&round));
         prop_assert_eq!(text, tokenizer.decode(&all));
+    });
+}
+
+/// Any ids decode as the `tokenizers` crate decodes them, once no character is left open.
+fn decodes_alike(tokenizer: &Tokenizer, name: &str, ids: Range<u32>) {
+    let crates_own = text_support::crates_tokenizer(name);
+    let close = tokenizer.encode("x", Special::AsText).unwrap();
+    let lists = prop::collection::vec(ids, 0..40);
+    proptest!(ProptestConfig::with_cases(200), |(list in lists)| {
+        let ids = [list, close.clone()].concat();
+        prop_assert_eq!(tokenizer.decode(&ids), crates_own.decode(&ids, true).unwrap());
     });
 }
 
@@ -99,6 +110,7 @@ fn demo_target() {
 fn qwen3() {
     let Some(tokenizer) = text_support::json_tokenizer("qwen3") else { return };
     compare(&tokenizer, "qwen3");
+    decodes_alike(&tokenizer, "qwen3", 0..151_669);
     random_rounds(&tokenizer);
     assert_eq!(tokenizer.end_tokens(), [151643, 151645]);
     assert_eq!(tokenizer.vocab_size(), 151669);
@@ -110,6 +122,7 @@ fn qwen3() {
 fn llama3_1() {
     let Some(tokenizer) = text_support::json_tokenizer("llama3_1") else { return };
     compare(&tokenizer, "llama3_1");
+    decodes_alike(&tokenizer, "llama3_1", 0..128_256);
     round_trips(&tokenizer);
     random_rounds(&tokenizer);
     assert_eq!(tokenizer.end_tokens(), [128001, 128009]);
@@ -121,6 +134,8 @@ fn llama3_1() {
 fn gemma3() {
     let Some(tokenizer) = text_support::json_tokenizer("gemma3") else { return };
     compare(&tokenizer, "gemma3");
+    decodes_alike(&tokenizer, "gemma3", 500..262_145);
+    round_trips(&tokenizer);
     random_rounds(&tokenizer);
     assert_eq!(tokenizer.end_tokens(), [1, 106]);
     assert_eq!(tokenizer.bos(), Some(2));

@@ -5,5 +5,6 @@
 
 pub mod detokenize;
 pub mod networks;
+pub mod stop;
 
 pub use networks::Networks;

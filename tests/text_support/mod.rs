@@ -54,3 +54,10 @@ pub fn json_tokenizer(name: &str) -> Option<Tokenizer> {
     }
     Some(Tokenizer::from_dir(folder.as_ref()).unwrap())
 }
+
+/// The same without anything of ours around it.
+pub fn crates_tokenizer(name: &str) -> tokenizers::Tokenizer {
+    let file =
+        format!("{}/target/fixtures/tokenizers/{name}/tokenizer.json", env!("CARGO_MANIFEST_DIR"));
+    tokenizers::Tokenizer::from_file(file).unwrap()
+}
