@@ -47,10 +47,14 @@ fn compare_but(tokenizer: &Tokenizer, name: &str, left_out: &[&str]) {
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+fn cases() -> ProptestConfig {
+    ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 fn random_rounds(tokenizer: &Tokenizer) {
     let size = tokenizer.vocab_size() as u32;
     let ids = prop::collection::vec((0..size + 50, any::<bool>()), 0..60);
-    proptest!(ProptestConfig::with_cases(200), |(ids in ids)| {
+    proptest!(cases(), |(ids in ids)| {
         let all: Vec<u32> = ids.iter().map(|(id, _)| *id).collect();
         let mut detokenizer = Detokenizer::new(tokenizer);
         let mut text = String::new();
@@ -72,7 +76,7 @@ fn decodes_alike(tokenizer: &Tokenizer, name: &str, ids: Range<u32>) {
     let crates_own = text_support::crates_tokenizer(name);
     let close = tokenizer.encode("x", Special::AsText).unwrap();
     let lists = prop::collection::vec(ids, 0..40);
-    proptest!(ProptestConfig::with_cases(200), |(list in lists)| {
+    proptest!(cases(), |(list in lists)| {
         let ids = [list, close.clone()].concat();
         prop_assert_eq!(tokenizer.decode(&ids), crates_own.decode(&ids, true).unwrap());
     });
@@ -81,8 +85,9 @@ fn decodes_alike(tokenizer: &Tokenizer, name: &str, ids: Range<u32>) {
 /// Texts that are whole come back whole, in whatever rounds their ids come.
 fn round_trips(tokenizer: &Tokenizer) {
     for text in fixture("strings").as_array().unwrap() {
-        let text = text.as_str().unwrap();
-        let ids = tokenizer.encode(text, Special::AsText).unwrap();
+        // `▁` is a space to SentencePiece, whoever typed it.
+        let text = text.as_str().unwrap().replace('▁', "");
+        let ids = tokenizer.encode(&text, Special::AsText).unwrap();
         assert_eq!(tokenizer.decode(&ids), text);
         let mut detokenizer = Detokenizer::new(tokenizer);
         let streamed: Vec<String> = ids.iter().map(|&id| detokenizer.push(&[id])).collect();
