@@ -5,6 +5,5 @@
 
 pub mod detokenize;
 pub mod networks;
-pub mod stop;
 
 pub use networks::Networks;
