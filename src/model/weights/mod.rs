@@ -10,6 +10,10 @@ mod files;
 pub mod gguf;
 mod role;
 pub mod safetensors;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use bytes::Bytes;
 pub use files::{DraftFiles, Source, TargetFiles, open_draft, open_embedded_draft, open_target};
