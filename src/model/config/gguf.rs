@@ -141,6 +141,13 @@ impl DecoderConfig {
         if keys.count("expert_count")?.unwrap_or(0) > 0 {
             bail!("{} is a mixture of experts, which is not supported", file.name());
         }
+        let parts = file.count("split.count")?.unwrap_or(1);
+        if parts > 1 {
+            bail!(
+                "{} is one of {parts} parts; join them first (llama-gguf-split --merge)",
+                file.name()
+            );
+        }
         let vocab = match file.shape("token_embd.weight") {
             Some(&[rows, _]) => rows,
             _ => bail!("{} has no embedding (token_embd.weight)", file.name()),

@@ -37,7 +37,8 @@ pub struct RawTensor<'a> {
     pub shape: Vec<usize>,
     /// How `bytes` are to be read.
     pub dtype: GgmlDType,
-    /// The numbers; the length fits `shape` and `dtype`.
+    /// The numbers, little-endian; the length fits `shape` and `dtype`. Not aligned to anything
+    /// in safetensors files.
     pub bytes: Cow<'a, [u8]>,
 }
 

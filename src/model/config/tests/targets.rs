@@ -305,6 +305,8 @@ fn gguf_files_may_leave_keys_out() {
     writer.tensor("rope_freqs.weight", &[4], &[1.0, 1.0, 2.0, 8.0]);
     let scaled = from_gguf(&writer).unwrap();
     assert_eq!(scaled.layers[0].rope.inv_freq[2], 1e4f64.powf(-0.5) / 2.0);
+    writer.u32("split.count", 3);
+    assert!(message(from_gguf(&writer)).contains("one of 3 parts"));
     writer.u32("llama.expert_count", 8);
     assert!(message(from_gguf(&writer)).contains("mixture of experts"));
 }
