@@ -1,5 +1,5 @@
-//! DFlash drafts: `config.json` as z-lab publishes it, in both of its layouts, and GGUF files
-//! of architecture `dflash` as llama.cpp converts them.
+//! DFlash drafts: `config.json` as z-lab publishes it, in both of its layouts, and the check
+//! that a draft fits its target.
 
 use super::fields::Fields;
 use super::rope;

@@ -1,47 +1,48 @@
-//! Targets and drafts described by the metadata of a GGUF file.
+//! Targets described by the metadata of a GGUF file.
 //!
 //! Key names are those of llama.cpp's converters; what an architecture implies beyond its keys
 //! is read from llama.cpp's model code.
 
-use super::draft::Shape;
 use super::rope::{self, Scaling};
-use super::{Checked, DecoderConfig, DraftConfig, LayerConfig, MAX_LAYERS, bounded, check_widths};
+use super::{Checked, DecoderConfig, LayerConfig, MAX_LAYERS, bounded, check_widths};
 use crate::model::ops::{Activation, AttentionSpec, RopeTable, Visibility};
 use crate::model::weights::gguf::GgufFile;
 use anyhow::{Context, Result, bail};
 
+/// Which layers slide.
+pub(super) const SLIDING_PATTERN: &str = "attention.sliding_window_pattern";
 /// Architectures of targets.
 const TARGETS: [&str; 5] = ["llama", "qwen2", "qwen3", "gemma3", "gemma4"];
 
 /// A file's keys that begin with its architecture.
 #[derive(Debug, Clone, Copy)]
-struct Keys<'a> {
-    file: &'a GgufFile,
-    architecture: &'a str,
+pub(super) struct Keys<'a> {
+    pub(super) file: &'a GgufFile,
+    pub(super) architecture: &'a str,
 }
 
 impl Keys<'_> {
-    fn key(self, name: &str) -> String {
+    pub(super) fn key(self, name: &str) -> String {
         format!("{}.{name}", self.architecture)
     }
 
-    fn count(self, name: &str) -> Result<Option<usize>> {
+    pub(super) fn count(self, name: &str) -> Result<Option<usize>> {
         self.file.count(&self.key(name))
     }
 
-    fn need_count(self, name: &str) -> Result<usize> {
+    pub(super) fn need_count(self, name: &str) -> Result<usize> {
         self.count(name)?.with_context(|| self.missing(name))
     }
 
-    fn float(self, name: &str) -> Result<Option<f64>> {
+    pub(super) fn float(self, name: &str) -> Result<Option<f64>> {
         self.file.float(&self.key(name))
     }
 
-    fn need_float(self, name: &str) -> Result<f64> {
+    pub(super) fn need_float(self, name: &str) -> Result<f64> {
         self.float(name)?.with_context(|| self.missing(name))
     }
 
-    fn missing(self, name: &str) -> String {
+    pub(super) fn missing(self, name: &str) -> String {
         format!(
             "{} (architecture {}) has no {}",
             self.file.name(),
@@ -50,7 +51,7 @@ impl Keys<'_> {
         )
     }
 
-    fn layer_count(self) -> Result<usize> {
+    pub(super) fn layer_count(self) -> Result<usize> {
         bounded("block_count", self.need_count("block_count")?, MAX_LAYERS)
     }
 
@@ -69,8 +70,8 @@ impl Keys<'_> {
     }
 
     /// Which layers slide: an array of flags, or every layer but each n-th.
-    fn sliding_layers(self, layers: usize, default_every: usize) -> Result<Vec<bool>> {
-        let key = self.key("attention.sliding_window_pattern");
+    pub(super) fn sliding_layers(self, layers: usize, default_every: usize) -> Result<Vec<bool>> {
+        let key = self.key(SLIDING_PATTERN);
         if self.file.is_array(&key) {
             let flags = match self.file.flags(&key) {
                 Ok(flags) => flags.unwrap_or_default(),
@@ -90,7 +91,7 @@ impl Keys<'_> {
     }
 
     /// Rope scaling by keys. Llama 3's scaling is not among them: see [`with_factors`].
-    fn scaling(self, max_positions: usize) -> Result<Scaling> {
+    pub(super) fn scaling(self, max_positions: usize) -> Result<Scaling> {
         let kind = self.file.text(&self.key("rope.scaling.type"))?.unwrap_or("none");
         let factor =
             || super::positive("rope.scaling.factor", self.need_float("rope.scaling.factor")?);
@@ -139,6 +140,13 @@ impl DecoderConfig {
         let keys = Keys { file, architecture };
         if keys.count("expert_count")?.unwrap_or(0) > 0 {
             bail!("{} is a mixture of experts, which is not supported", file.name());
+        }
+        let parts = file.count("split.count")?.unwrap_or(1);
+        if parts > 1 {
+            bail!(
+                "{} is one of {parts} parts; join them first (llama-gguf-split --merge)",
+                file.name()
+            );
         }
         let vocab = match file.shape("token_embd.weight") {
             Some(&[rows, _]) => rows,
@@ -322,132 +330,4 @@ fn gemma_layers(
             }
         })
         .collect())
-}
-
-impl DraftConfig {
-    /// Read a draft's GGUF metadata and check that it fits `target`. `taps` replaces the file's
-    /// target layers (`--dflash-layers`, 0-based outputs).
-    ///
-    /// # Errors
-    /// As [`DraftConfig::from_hf`].
-    pub fn from_gguf(
-        file: &GgufFile,
-        target: &DecoderConfig,
-        taps: Option<&[usize]>,
-    ) -> Result<Checked<Self>> {
-        let architecture = file.architecture()?;
-        refuse_draft(file, architecture)?;
-        let keys = Keys { file, architecture };
-        let hidden = keys.need_count("embedding_length")?;
-        let max_positions = keys.need_count("context_length")?;
-        let norm_eps = keys.need_float("attention.layer_norm_rms_epsilon")?;
-        // A converted draft carries the target's tokenizer, and not always vocab_size.
-        let vocab = match keys.count("vocab_size")? {
-            Some(vocab) => vocab,
-            None => file.array_len("tokenizer.ggml.tokens").unwrap_or(target.vocab),
-        };
-        check_widths(vocab, hidden, max_positions, norm_eps)?;
-        let heads = keys.need_count("attention.head_count")?;
-        let head_dim = match keys.count("attention.key_length")? {
-            Some(width) => width,
-            None => hidden.checked_div(heads).context("attention.head_count is 0")?,
-        };
-        bounded("the head's width", head_dim, super::MAX_HEAD_DIM)?;
-        let shape = Shape {
-            heads,
-            kv_heads: keys.count("attention.head_count_kv")?.unwrap_or(heads),
-            head_dim,
-            ffn: keys.need_count("feed_forward_length")?,
-            activation: Activation::Silu,
-            window: keys.count("attention.sliding_window")?.filter(|&window| window > 0),
-            is_causal: file.flag(&keys.key("attention.causal"))?,
-        };
-        let count = keys.layer_count()?;
-        let sliding = if shape.window.is_some() && file.has_key(&keys.key(SLIDING_PATTERN)) {
-            keys.sliding_layers(count, 1)?
-        } else {
-            vec![false; count]
-        };
-        let table = rope::table(
-            head_dim,
-            keys.need_float("rope.freq_base")?,
-            keys.scaling(max_positions)?,
-        )?;
-        let layers = sliding
-            .into_iter()
-            .map(|sliding| shape.layer(sliding, table.clone()))
-            .collect::<Result<_>>()?;
-        let taps = match taps {
-            Some(given) => given.to_vec(),
-            None => stored_taps(keys)?,
-        };
-        let mask_token_id = file
-            .id("tokenizer.ggml.mask_token_id")?
-            .context("the draft has no tokenizer.ggml.mask_token_id")?;
-        Self {
-            architecture: architecture.to_owned(),
-            hidden,
-            vocab,
-            layers,
-            norm_eps: norm_eps as f32,
-            block_size: keys.need_count("block_size")?,
-            mask_token_id,
-            taps,
-            num_target_layers: None,
-            embedding_scale: None,
-            final_softcap: keys
-                .float("final_logit_softcapping")?
-                .filter(|&cap| cap > 0.0)
-                .map(|cap| cap as f32),
-            max_positions,
-            vocabulary: None,
-        }
-        .fitted(target, Vec::new())
-    }
-}
-
-const SLIDING_PATTERN: &str = "attention.sliding_window_pattern";
-
-fn refuse_draft(file: &GgufFile, architecture: &str) -> Result<()> {
-    if architecture != "dflash" {
-        bail!(
-            "{} is of architecture {architecture}, not a DFlash draft (architecture dflash)",
-            file.name()
-        );
-    }
-    for (tensor, kind) in [
-        ("selector_hidden.weight", "a DFlash 2 draft (candidate selector, convolutions)"),
-        ("markov_w1.weight", "a DSpark draft (Markov head)"),
-        ("d2t", "a draft with a vocabulary of its own"),
-    ] {
-        if file.has(tensor) {
-            bail!("{} is {kind}, which is not supported", file.name());
-        }
-    }
-    for key in ["dflash.hyper_connection.count", "dflash.expert_count"] {
-        if file.count(key)?.unwrap_or(0) > 0 {
-            bail!("{} has {key} set: this kind of draft is not supported", file.name());
-        }
-    }
-    let scale = file.float("dflash.logit_scale")?.unwrap_or(1.0);
-    if scale != 1.0 && scale != 0.0 {
-        bail!("{} asks for a logit_scale of {scale}, which is not supported", file.name());
-    }
-    Ok(())
-}
-
-/// The stored ids name layers by their inputs: one more than the layer whose output that is.
-fn stored_taps(keys: Keys<'_>) -> Result<Vec<usize>> {
-    let inputs = keys
-        .file
-        .integers(&keys.key("target_layers"))?
-        .with_context(|| keys.missing("target_layers"))?;
-    inputs
-        .into_iter()
-        .map(|input| {
-            usize::try_from(input).ok().and_then(|input| input.checked_sub(1)).with_context(|| {
-                format!("target layer {input} of the draft has no output before it")
-            })
-        })
-        .collect()
 }

@@ -1,13 +1,17 @@
 //! What a model is: `config.json` or GGUF metadata → [`DecoderConfig`], [`DraftConfig`].
 //!
-//! Every number is checked against [`limits`](self) before anything of its size is allocated,
+//! Every number is checked against limits before anything of its size is allocated,
 //! and what a model asks for and this program lacks is refused by name.
 
 mod draft;
+mod draft_gguf;
 mod fields;
 mod gguf;
 mod hf;
+mod hf_gemma;
 mod rope;
+#[cfg(test)]
+mod tests;
 
 use super::ops::{Activation, AttentionSpec, RopeTable};
 use anyhow::{Result, bail};

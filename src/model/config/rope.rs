@@ -188,3 +188,130 @@ fn yarn(parameters: Fields<'_>, factor: f64, original: f64) -> Result<Scaling> {
         truncate: parameters.flag("truncate")?.unwrap_or(true),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn built(config: &Value, head_dim: usize) -> Result<RopeTable> {
+        let fields = Fields::new(config)?;
+        let parameters = parameters(fields, "full_attention")?;
+        let theta = theta(fields, parameters)?.context("rope_theta is missing")?;
+        table(head_dim, theta, scaling(fields, parameters, 131_072)?)
+    }
+
+    /// Angles of pairs 0, 1, 5, 10, 16, 20, 24, 28 and 31 of a head of 64 as transformers
+    /// 5.24 computes them (in f32).
+    fn assert_angles(config: &Value, magnitude: f64, expected: [f64; 9]) {
+        let table = built(config, 64).unwrap();
+        assert!((table.magnitude - magnitude).abs() < 1e-9, "{}", table.magnitude);
+        for (pair, expected) in [0, 1, 5, 10, 16, 20, 24, 28, 31].into_iter().zip(expected) {
+            let found = table.inv_freq.get(pair).copied().unwrap_or(0.0);
+            assert!((found - expected).abs() <= expected * 1e-6, "{pair}: {found} {expected}");
+        }
+    }
+
+    #[test]
+    fn angles_are_those_of_transformers() {
+        let llama3 = json!({"rope_theta": 500000.0, "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}});
+        assert_angles(
+            &llama3,
+            1.0,
+            [
+                1.0,
+                0.663601279258728,
+                0.12868738174438477,
+                0.016560440883040428,
+                0.0005248460220173001,
+                3.428102354519069e-05,
+                6.647869668086059e-06,
+                1.289173155782919e-06,
+                3.76732259610435e-07,
+            ],
+        );
+        let yarn = json!({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6,
+            "factor": 4.0, "original_max_position_embeddings": 32768}});
+        assert_angles(
+            &yarn,
+            1.138629436111989,
+            [
+                1.0,
+                0.6493816375732422,
+                0.11547820270061493,
+                0.01333521492779255,
+                0.0005833333707414567,
+                4.4456985051510856e-05,
+                7.905693564680405e-06,
+                1.405853367941745e-06,
+                3.8498163235090033e-07,
+            ],
+        );
+        let yarn = json!({"rope_theta": 150000.0, "rope_scaling": {"type": "yarn",
+            "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": false,
+            "mscale": 1.0, "mscale_all_dim": 0.707}});
+        assert_angles(
+            &yarn,
+            1.0815612985589222,
+            [
+                1.0,
+                0.6890442967414856,
+                0.15532298386096954,
+                0.019334999844431877,
+                0.0004564839182421565,
+                1.818833698052913e-05,
+                4.099978468730114e-06,
+                9.242089618055616e-07,
+                3.023511396804679e-07,
+            ],
+        );
+        let linear = json!({"rope_parameters": {
+            "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}});
+        assert_angles(
+            &linear,
+            1.0,
+            [
+                0.125,
+                0.08117270469665527,
+                0.014434775337576866,
+                0.0016669018659740686,
+                0.0001250000059371814,
+                2.2228492525755428e-05,
+                3.9528467823402025e-06,
+                7.029266839708725e-07,
+                1.9249081617545016e-07,
+            ],
+        );
+        let proportional = json!({"rope_parameters": {"full_attention": {
+            "rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25}}});
+        assert_angles(
+            &proportional,
+            1.0,
+            [1.0, 0.6493816375732422, 0.11547820270061493, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        );
+        assert_eq!(built(&proportional, 64).unwrap().inv_freq.len(), 8);
+    }
+
+    #[test]
+    fn what_cannot_be_turned_is_refused() {
+        let refused = |config: Value| built(&config, 64).unwrap_err().to_string();
+        let with = |scaling: Value| json!({"rope_theta": 1e4, "rope_scaling": scaling});
+        assert!(refused(json!({"rope_theta": 0.5})).contains("rope_theta is 0.5"));
+        assert!(
+            refused(with(json!({"type": "longrope"}))).contains("\"longrope\" is not supported")
+        );
+        assert!(refused(with(json!({"rope_type": "dynamic", "factor": 2}))).contains("dynamic"));
+        assert!(refused(with(json!({"type": "linear"}))).contains("factor is missing"));
+        assert!(refused(with(json!({"type": "linear", "factor": -1}))).contains("positive"));
+        let partial = json!({"rope_theta": 1e4, "partial_rotary_factor": 0.5});
+        assert!(refused(partial).contains("part of the head"));
+        let swapped = json!({"type": "llama3", "factor": 8, "low_freq_factor": 4,
+            "high_freq_factor": 1});
+        assert!(refused(with(swapped)).contains("not above"));
+        let other = json!({"rope_parameters": {"sliding_attention": {"rope_theta": 1e4}}});
+        assert!(refused(other).contains("no entry for full_attention"));
+    }
+}

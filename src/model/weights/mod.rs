@@ -11,6 +11,10 @@ pub mod gguf;
 mod role;
 mod rows;
 pub mod safetensors;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use bytes::Bytes;
 pub use files::{DraftFiles, Source, TargetFiles, open_draft, open_embedded_draft, open_target};
@@ -34,7 +38,8 @@ pub struct RawTensor<'a> {
     pub shape: Vec<usize>,
     /// How `bytes` are to be read.
     pub dtype: GgmlDType,
-    /// The numbers; the length fits `shape` and `dtype`.
+    /// The numbers, little-endian; the length fits `shape` and `dtype`. Not aligned to anything
+    /// in safetensors files.
     pub bytes: Cow<'a, [u8]>,
 }
 
