@@ -1,12 +1,12 @@
 """Measure llama.cpp, through its Python package, on a GGUF file.
 
     pip install llama-cpp-python        # CMAKE_ARGS="-DGGML_NATIVE=ON" builds it for this machine
-    python3 benches/llama_cpp.py FILE.gguf --threads 2
+    python3 benches/peer_llama_cpp.py FILE.gguf --threads 2
 
 The figures are the peer's side of the comparison in the README: plain decoding after 128 and
 4096 tokens of context, prefill of 512 tokens, and one forward of 1 to 16 rows with the logits of
 all rows, which is what verification costs. Every figure is the median of --repeat samples, with
-the smallest and the largest beside it. Samples of the different row counts alternate, so that a
+the smallest and the largest beside it; a first sample is not counted. Samples of the different row counts alternate, so that a
 busy moment of the machine touches all of them.
 """
 
@@ -81,13 +81,14 @@ def decode(runner, prompt, tokens, repeat):
     runner.prefill(prompt)
     first = runner.choice()
     samples = []
-    for _ in range(repeat):
+    for turn in range(repeat + 1):
         token = first
         start = time.perf_counter()
         for step in range(tokens):
             runner.forward([token], len(prompt) + step, all_logits=False)
             token = runner.choice()
-        samples.append((time.perf_counter() - start) / tokens)
+        if turn > 0:
+            samples.append((time.perf_counter() - start) / tokens)
         runner.rewind(len(prompt))
     return samples
 
