@@ -1,1 +1,4 @@
-//! (to come)
+//! One file a subcommand.
+
+pub mod models;
+pub mod watch;
