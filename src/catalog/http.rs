@@ -22,6 +22,8 @@ pub struct Network {
     pub connect: Duration,
     /// How long a server may be silent.
     pub stall: Duration,
+    /// How long to wait after a transfer broke; longer each time.
+    pub pause: Duration,
 }
 
 impl Network {
@@ -38,6 +40,7 @@ impl Network {
             token: text("HF_TOKEN").or_else(|| hub_cache.and_then(Cache::token)),
             connect: Duration::from_secs(5),
             stall: Duration::from_secs(30),
+            pause: Duration::from_millis(300),
         }
     }
 

@@ -27,11 +27,15 @@ pub(super) fn fetch(
     let mut part = Part::open(whole, want, &|| meter.watch.cancelled())?;
     meter.start_at(base + part.len());
     let mut failures = 0;
+    let mut came = false;
     loop {
         let before = part.len();
         let mut want = want.clone();
-        let why = match try_once(network, url, what, &mut part, &mut want, base, meter)? {
-            Try::Whole => {
+        let why = match try_once(network, url, what, &mut part, &mut want, base, meter) {
+            // Once bytes have come, the host is there: silence is an interruption.
+            Err(CatalogError::Source(SourceError::Unreachable { why, .. })) if came => why,
+            Err(e) => return Err(e),
+            Ok(Try::Whole) => {
                 let (bytes, resumed) = (part.len(), part.resumed);
                 meter.at(base + bytes);
                 match part.finish(what, &want) {
@@ -45,14 +49,15 @@ pub(super) fn fetch(
                     Err(e) => return Err(e),
                 }
             }
-            Try::Broke(why) => why,
+            Ok(Try::Broke(why)) => why,
         };
+        came |= part.len() > before;
         failures = if part.len() >= before.saturating_add(GAIN) { 0 } else { failures + 1 };
         if failures >= TRIES {
             let got = size(part.len());
             return Err(SourceError::Broken { what: what.into(), got, why }.into());
         }
-        pause(Duration::from_millis(300 * u64::from(failures)), meter)?;
+        pause(network.pause * failures, meter)?;
     }
 }
 
@@ -75,14 +80,7 @@ fn try_once(
     }
     let range = (part.len() > 0)
         .then(|| RangeRequest { offset: part.len(), etag: part.etag().map(String::from) });
-    let mut answer = match network.get(url, range, &|| meter.watch.cancelled()) {
-        Ok(answer) => answer,
-        // Once bytes have come, the host exists: silence is an interruption.
-        Err(CatalogError::Source(SourceError::Unreachable { why, .. })) if part.len() > 0 => {
-            return Ok(Try::Broke(why));
-        }
-        Err(e) => return Err(e),
-    };
+    let mut answer = network.get(url, range, &|| meter.watch.cancelled())?;
     let head = &answer.head;
     let total = match head.status {
         200 => {
@@ -109,12 +107,7 @@ fn try_once(
             part.restart()?;
             return Ok(Try::Broke("the server has no such part".into()));
         }
-        408 | 429 | 500..=599 => {
-            return match part.len() {
-                0 => Err(head.refusal(what).into()),
-                _ => Ok(Try::Broke(format!("HTTP {}", head.status))),
-            };
-        }
+        408 | 429 | 500..=599 => return Ok(Try::Broke(format!("HTTP {}", head.status))),
         _ => return Err(head.refusal(what).into()),
     };
     want.sha256 = want.sha256.take().or_else(|| head.linked_sha256.clone());
