@@ -2,6 +2,7 @@
 //! anything is fetched.
 
 use super::pairs::{Model, Pair, Shape};
+use crate::model::ops::Quantise;
 
 /// Bytes of a cached number: caches are f32, so that a row's result never depends on rounding.
 const CACHED: u64 = 4;
@@ -12,28 +13,13 @@ const PROGRAM: u64 = 150 << 20;
 /// A context shorter than this is no help.
 const LEAST_CONTEXT: u64 = 2048;
 
-/// How weights are kept in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quant {
-    /// As the files have them: bf16 from a repository, the file's own types from GGUF.
-    Stored,
-    /// f32.
-    None,
-    /// Q8_0.
-    Q8,
-    /// Q4_0.
-    Q4,
-}
-
-impl Quant {
-    /// Bits of a weight; `None` if the files decide.
-    fn bits(self) -> Option<f64> {
-        match self {
-            Quant::Stored => None,
-            Quant::None => Some(32.0),
-            Quant::Q8 => Some(8.5),
-            Quant::Q4 => Some(4.5),
-        }
+/// Bits of a weight; `None` if the files decide.
+fn bits(quant: Quantise) -> Option<f64> {
+    match quant {
+        Quantise::AsStored => None,
+        Quantise::None => Some(32.0),
+        Quantise::Q8 => Some(8.5),
+        Quantise::Q4 => Some(4.5),
     }
 }
 
@@ -106,7 +92,7 @@ pub struct Fit {
 }
 
 /// Whether a pair fits into `free` bytes with a context of `ctx` tokens.
-pub fn fit(facts: &PairFacts, free: u64, ctx: u64, quant: Quant) -> Fit {
+pub fn fit(facts: &PairFacts, free: u64, ctx: u64, quant: Quantise) -> Fit {
     let parts = parts(facts, ctx, quant);
     let needed = total(&parts);
     let verdict = match needed {
@@ -119,14 +105,14 @@ pub fn fit(facts: &PairFacts, free: u64, ctx: u64, quant: Quant) -> Fit {
     Fit { needed, parts, verdict, suggestion }
 }
 
-fn parts(facts: &PairFacts, ctx: u64, quant: Quant) -> Parts {
+fn parts(facts: &PairFacts, ctx: u64, quant: Quantise) -> Parts {
     let shape = &facts.shape;
     // A file that is quantised already is not made larger by a coarser wish.
-    let resident = |parameters: u64, stored: u64| match quant.bits() {
+    let resident = |parameters: u64, stored: u64| match bits(quant) {
         None => stored,
         Some(bits) => {
             let asked = (parameters as f64 * bits / 8.0) as u64;
-            if quant == Quant::None { asked } else { asked.min(stored) }
+            if quant == Quantise::None { asked } else { asked.min(stored) }
         }
     };
     let windowed = if shape.window == 0 { 0 } else { ctx.min(shape.window + CHUNK) };
@@ -151,12 +137,12 @@ fn total(parts: &Parts) -> u64 {
 }
 
 /// The mildest change that fits: coarser weights first, then a shorter context, then both.
-fn suggest(facts: &PairFacts, free: u64, ctx: u64, quant: Quant) -> Option<String> {
+fn suggest(facts: &PairFacts, free: u64, ctx: u64, quant: Quantise) -> Option<String> {
     let fits = |ctx, quant| total(&parts(facts, ctx, quant)) <= free;
-    let coarser = [Quant::Q8, Quant::Q4]
+    let coarser = [Quantise::Q8, Quantise::Q4]
         .into_iter()
         .filter(|q| parts(facts, ctx, *q).weights < parts(facts, ctx, quant).weights);
-    let word = |q: Quant| if q == Quant::Q8 { "--quant q8" } else { "--quant q4" };
+    let word = |q: Quantise| if q == Quantise::Q8 { "--quant q8" } else { "--quant q4" };
     let contexts = || {
         std::iter::successors(Some(ctx / 2), |c| Some(c / 2)).take_while(|c| *c >= LEAST_CONTEXT)
     };
@@ -208,12 +194,12 @@ mod tests {
     fn the_sum_is_the_parts_and_grows_with_the_context() {
         for pair in pairs() {
             let facts = PairFacts::from(pair);
-            let at = |ctx| fit(&facts, u64::MAX, ctx, Quant::Stored);
+            let at = |ctx| fit(&facts, u64::MAX, ctx, Quantise::AsStored);
             let (short, long) = (at(2048), at(32768));
             assert_eq!(short.needed, total(&short.parts));
             assert!(short.needed < long.needed, "{}", pair.name);
             assert_eq!(long.verdict, Verdict::Fits);
-            assert_eq!(fit(&facts, 0, u64::MAX, Quant::None).verdict, Verdict::TooLarge);
+            assert_eq!(fit(&facts, 0, u64::MAX, Quantise::None).verdict, Verdict::TooLarge);
         }
     }
 
@@ -224,7 +210,7 @@ mod tests {
         for pair in pairs() {
             table += &format!("{:13}", pair.name);
             for gigabytes in [8, 16, 24, 48] {
-                let fit = fit(&pair.into(), gigabytes << 30, 8192, Quant::Stored);
+                let fit = fit(&pair.into(), gigabytes << 30, 8192, Quantise::AsStored);
                 let answer = match (fit.verdict, fit.suggestion) {
                     (Verdict::Fits, _) => "fits".into(),
                     (Verdict::Tight, _) => "tight".into(),

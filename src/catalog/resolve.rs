@@ -130,12 +130,16 @@ pub(super) fn unknown(name: &str) -> CatalogError {
     CatalogError::UnknownPair { name: name.into(), known: known.join(", ") }
 }
 
-/// The pair whose target this is: by repository, or by the file's name.
+/// The pair whose target this is: by repository, or by the file's name or exact size.
 fn pair_of_target(text: &str, found: &Location) -> Option<&'static Pair> {
     let file = found.path().file_name().and_then(|name| name.to_str());
+    let bytes = std::fs::metadata(found.path()).map(|m| m.len()).ok();
     pairs::pairs().iter().find(|pair| match &pair.target {
         Model::Repo { repo, .. } => text == repo.id || text == repo.to_string(),
-        Model::File(known) => matches!(found, Location::Gguf(_)) && file == Some(&known.name),
+        Model::File(known) => {
+            let same_size = bytes.is_some() && bytes == local::exact(known).bytes;
+            matches!(found, Location::Gguf(_)) && (file == Some(&known.name) || same_size)
+        }
         Model::Embedded(_) => false,
     })
 }
@@ -155,17 +159,13 @@ fn known_model(
         return gguf_file(path, "DFLASH_DEMO_TARGET names it");
     }
     let hint = match (role, pair.name == DEMO_PAIR) {
-        (Role::Target, true) => format!(
-            "put the file there, or point at a local copy: --pair {} --target FILE.gguf, or \
-             DFLASH_DEMO_TARGET=FILE.gguf",
-            pair.name
-        ),
-        (Role::Target, false) => {
-            format!("point at a local copy: --pair {} --target FILE.gguf or FOLDER", pair.name)
+        (Role::Target, true) => {
+            "put the file there, or point at a local copy: --target FILE.gguf, or \
+             DFLASH_DEMO_TARGET=FILE.gguf"
         }
-        (Role::Draft, _) => format!("point at a local copy: --pair {} --draft FOLDER", pair.name),
+        _ => "point at local copies: --target FOLDER or FILE.gguf, --draft FOLDER",
     };
-    Ok(model_or_missing(&pair.name, model, role, hint, store, missing))
+    Ok(model_or_missing(&pair.name, model, role, hint.into(), store, missing))
 }
 
 fn model_or_missing(

@@ -1,4 +1,5 @@
 //! One file a subcommand.
 
+pub mod config;
 pub mod models;
 pub mod watch;

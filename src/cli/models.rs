@@ -2,8 +2,9 @@
 
 use super::watch::StderrWatch;
 use crate::catalog::download::{self, Watch, size};
-use crate::catalog::fit::{Fit, PairFacts, Quant, Verdict, fit, free_memory};
+use crate::catalog::fit::{Fit, PairFacts, Verdict, fit, free_memory};
 use crate::catalog::{self, CatalogError, DraftPlace, Network, ResolvedPair, Selection, Store};
+use crate::model::ops::Quantise;
 use crate::settings::Paths;
 use clap::{Args, Subcommand};
 use std::io::{IsTerminal, Write};
@@ -89,7 +90,7 @@ fn list(store: &Store, json: bool) -> anyhow::Result<ExitCode> {
         let rows: Vec<serde_json::Value> = catalog::pairs()
             .iter()
             .map(|pair| {
-                let fit = free.map(|free| fit(&pair.into(), free, CONTEXT, Quant::Stored));
+                let fit = free.map(|free| fit(&pair.into(), free, CONTEXT, Quantise::AsStored));
                 serde_json::json!({
                     "name": pair.name,
                     "title": pair.title,
@@ -114,7 +115,7 @@ fn list(store: &Store, json: bool) -> anyhow::Result<ExitCode> {
     for pair in catalog::pairs() {
         let bytes = pair.target.bytes() + pair.draft.bytes();
         let answer = match free {
-            Some(free) => answer(&fit(&pair.into(), free, CONTEXT, Quant::Stored)),
+            Some(free) => answer(&fit(&pair.into(), free, CONTEXT, Quantise::AsStored)),
             None => "free memory unknown".into(),
         };
         writeln!(
@@ -198,7 +199,7 @@ fn inspect(name: &str, store: &Store) -> anyhow::Result<ExitCode> {
         line("context", &known.context.to_string())?;
         line("state", store.state(known).name())?;
         if let Some(free) = free_memory() {
-            let fit = fit(&PairFacts::from(known), free, CONTEXT, Quant::Stored);
+            let fit = fit(&PairFacts::from(known), free, CONTEXT, Quantise::AsStored);
             line("fits", &format!("{} at {CONTEXT} tokens", answer(&fit)))?;
             let parts = fit.parts;
             line(
