@@ -3,6 +3,8 @@
 
 pub mod bench;
 pub mod chat;
+pub mod config;
+pub mod models;
 pub mod options;
 pub mod run;
 
