@@ -7,6 +7,7 @@ pub mod config;
 pub mod models;
 pub mod options;
 pub mod run;
+pub mod watch;
 
 use crate::engine::load::{DraftRef, LoadRequest, Place};
 use crate::engine::{self, CancelToken, EngineHandle};
