@@ -95,6 +95,21 @@ fn an_answer_in_progress() {
 }
 
 #[test]
+fn the_other_panels() {
+    let mut app = ready_app();
+    ask(&mut app, "a long answer");
+    app.panel = Panel::Timeline;
+    snapshot("timeline", &mut app);
+    let command = sent(&submit(&mut app, "/cost")).unwrap();
+    for event in play(Some(command)) {
+        happen(&mut app, Event::Engine(event));
+    }
+    snapshot("cost", &mut app);
+    app.panel = Panel::Hidden;
+    insta::assert_snapshot!("no_panel_120x40", grid(&drawn(&mut app, 120, 40)));
+}
+
+#[test]
 fn markdown_answered() {
     let mut app = ready_app();
     ask(&mut app, "show me some markdown");
@@ -193,6 +208,11 @@ fn every_size_is_drawn() {
     app.explain = true;
     act(&mut app, Action::Walk);
     states.push(app.clone());
+    for panel in [Panel::Timeline, Panel::Cost, Panel::Hidden] {
+        app.panel = panel;
+        app.panel_extra = -60;
+        states.push(app.clone());
+    }
     act(&mut app, Action::Help);
     states.push(app.clone());
     app.overlay = Some(Overlay::Stats);
