@@ -70,6 +70,11 @@ impl Rendered {
         }
         &self.rows
     }
+
+    /// The rows of the last call.
+    pub fn drawn(&self) -> &[Row] {
+        &self.rows
+    }
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ impl App {
             }
             EngineEvent::VerifyCost { context, points } => {
                 self.measuring = false;
+                self.notice = None;
                 self.verify_cost = Some((context, points));
             }
             EngineEvent::Notice(message) => self.tell(message.level, in_words(&message)),

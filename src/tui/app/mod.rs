@@ -3,8 +3,12 @@
 
 mod engine;
 mod input;
+mod mouse;
+mod picker;
 mod walk;
 
+pub use mouse::{Selection, Shown};
+pub use picker::{PairChoice, Picker};
 pub use walk::Walk;
 
 use super::caps::{Caps, Depth};
@@ -156,6 +160,10 @@ pub struct App {
     pub notice: Option<(Level, String)>,
     /// What lies over the screen.
     pub overlay: Option<Overlay>,
+    /// The list that is open.
+    pub picker: Option<Picker>,
+    /// The pairs that can be chosen.
+    pub pairs: Vec<PairChoice>,
     /// What the panel shows.
     pub panel: Panel,
     /// Cells that the panel beside the transcript is wider than usual.
@@ -170,6 +178,10 @@ pub struct App {
     pub walk: Option<Walk>,
     /// Whether the mouse is heard.
     pub mouse: bool,
+    /// What is selected with it.
+    pub selection: Option<Selection>,
+    /// Where the last frame put the transcript.
+    pub shown: Shown,
     /// Colours and marks.
     pub dress: Dress,
     /// Keys.
@@ -205,6 +217,8 @@ pub struct Start {
     pub keymap: Keymap,
     /// Messages of earlier sessions.
     pub history: Vec<String>,
+    /// The pairs that can be chosen.
+    pub pairs: Vec<PairChoice>,
 }
 
 impl App {
@@ -222,6 +236,8 @@ impl App {
             scroll: Scroll::default(),
             notice: None,
             overlay: None,
+            picker: None,
+            pairs: start.pairs,
             panel: Panel::default(),
             panel_extra: 0,
             explain: false,
@@ -229,6 +245,8 @@ impl App {
             colouring: Colouring::default(),
             walk: None,
             mouse: true,
+            selection: None,
+            shown: Shown::default(),
             dress: Dress { theme: start.theme, glyphs, epoch: 0, depth: start.caps.depth },
             keymap: start.keymap,
             plain: PlainSteps::default(),

@@ -154,6 +154,9 @@ fn windows_over_the_screen() {
     app.composer.set("/t");
     insta::assert_snapshot!("popup_80x24", grid(&drawn(&mut app, 80, 24)));
     app.composer.set("");
+    submit(&mut app, "/theme");
+    insta::assert_snapshot!("themes_80x24", grid(&drawn(&mut app, 80, 24)));
+    act(&mut app, Action::Back);
     act(&mut app, Action::Stats);
     insta::assert_snapshot!("stats_80x24", grid(&drawn(&mut app, 80, 24)));
     act(&mut app, Action::Help);

@@ -3,7 +3,7 @@
 use super::gauges;
 use super::paint::{Canvas, dotted, time};
 use crate::event::{FinishReason, Outcome};
-use crate::tui::app::{App, Colouring, EngineState, Phase};
+use crate::tui::app::{App, Colouring, EngineState, Phase, Shown};
 use crate::tui::markdown::Look;
 use crate::tui::theme::Role;
 use crate::tui::transcript::{Answer, Item, level_role};
@@ -36,6 +36,7 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &mut App) {
         }
         None => top,
     };
+    app.shown = Shown { area: canvas.area(), top, indent: INDENT };
     let mut first = 0;
     for (index, item_height) in heights.into_iter().enumerate() {
         let end = first + item_height;
@@ -43,6 +44,14 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &mut App) {
             draw_item(canvas, app, index, look, first as isize - top as isize);
         }
         first = end;
+    }
+    if let Some(selection) = app.selection {
+        let style = app.dress.theme.style(Role::Selection);
+        for y in 0..height {
+            let cells = selection.cells(top + y);
+            let end = cells.end.min(width);
+            canvas.restyle(INDENT + cells.start..INDENT + end.max(cells.start), y, style);
+        }
     }
     let below = app.scroll.below();
     if !app.scroll.follows() && below > 0 {
