@@ -84,6 +84,7 @@ impl DraftConfig {
                 .filter(|&cap| cap > 0.0)
                 .map(|cap| cap as f32),
             max_positions,
+            vocabulary: None,
         }
         .fitted(target, Vec::new())
     }

@@ -107,6 +107,9 @@ pub struct DraftConfig {
     pub final_softcap: Option<f32>,
     /// Positions that the draft was made for.
     pub max_positions: usize,
+    /// The ids that it proposes from, where that is not the whole vocabulary
+    /// (`dflash_config.draft_vocabulary`): the ones that the target uses most.
+    pub vocabulary: Option<Vec<u32>>,
 }
 
 /// A configuration and what its reader should be told: things that look odd and do no harm.
