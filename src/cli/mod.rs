@@ -3,8 +3,11 @@
 
 pub mod bench;
 pub mod chat;
+pub mod config;
+pub mod models;
 pub mod options;
 pub mod run;
+pub mod watch;
 
 use crate::engine::load::{DraftRef, LoadRequest, Place};
 use crate::engine::{self, CancelToken, EngineHandle};

@@ -6,8 +6,13 @@ use dflash_chat::model::tokenizer::{GgufVocabulary, Tokenizer};
 
 /// The tokenizer of the demo target, if the file is there.
 pub fn demo_tokenizer() -> Option<Tokenizer> {
-    let Ok(path) = std::env::var("DFLASH_DEMO_TARGET") else {
-        eprintln!("skipped: DFLASH_DEMO_TARGET does not name the demo target's file");
+    named_tokenizer("DFLASH_DEMO_TARGET")
+}
+
+/// The tokenizer of the GGUF file that this variable of the environment names.
+pub fn named_tokenizer(variable: &str) -> Option<Tokenizer> {
+    let Ok(path) = std::env::var(variable) else {
+        eprintln!("skipped: {variable} does not name a GGUF file");
         return None;
     };
     Some(gguf_tokenizer(&path))
@@ -48,4 +53,11 @@ pub fn json_tokenizer(name: &str) -> Option<Tokenizer> {
         return None;
     }
     Some(Tokenizer::from_dir(folder.as_ref()).unwrap())
+}
+
+/// The same without anything of ours around it.
+pub fn crates_tokenizer(name: &str) -> tokenizers::Tokenizer {
+    let file =
+        format!("{}/target/fixtures/tokenizers/{name}/tokenizer.json", env!("CARGO_MANIFEST_DIR"));
+    tokenizers::Tokenizer::from_file(file).unwrap()
 }

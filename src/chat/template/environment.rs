@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Steps of a template's program after which it is stopped: far above what a long conversation
 /// takes, and a fraction of a second's work.
-const FUEL: u64 = 20_000_000;
+const FUEL: u64 = 5_000_000;
 
 /// An engine with the settings that templates are written for: blocks leave no white space
 /// behind, Python's string and dictionary methods, `raise_exception`, JSON as Python writes it.

@@ -81,7 +81,9 @@ impl ChatTemplate {
         let mut environment = environment::environment();
         environment
             .add_template_owned(NAME, environment::without_generation_tags(source))
-            .map_err(|e| anyhow!("the chat template is not understood: {}", short(&e)))?;
+            .map_err(|e| {
+                anyhow!("the chat template is not understood: {}", one_line(&e.to_string()))
+            })?;
         Ok(ChatTemplate { environment, bos: bos.into(), eos: eos.into() })
     }
 
@@ -190,8 +192,10 @@ impl ChatTemplate {
         match rendered {
             Ok(text) => Ok(text),
             Err(error) => match environment::raised(&error) {
-                Some(said) => bail!("the model's chat template refuses this conversation: {said}"),
-                None => bail!("the model's chat template failed: {}", short(&error)),
+                Some(said) => {
+                    bail!("the model's chat template refuses this conversation: {}", one_line(said))
+                }
+                None => bail!("the model's chat template failed: {}", one_line(&error.to_string())),
             },
         }
     }
@@ -207,7 +211,9 @@ fn fold_system(messages: &[ChatMessage]) -> Option<Vec<ChatMessage>> {
     Some(folded)
 }
 
-/// An error of the template engine in one line.
-fn short(error: &minijinja::Error) -> String {
-    error.to_string().replace('\n', " ")
+fn one_line(message: &str) -> String {
+    message.replace('\n', " ")
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,9 @@
 //! All activations are rows of `f32` (on a GPU possibly narrower): `Rows` has a number of rows
 //! and a width. Row `i` of a pass at position `p` stands at absolute position `p + i`.
 
+pub mod cpu;
 pub mod device;
+pub mod kernels;
 
 use super::weights::RawTensor;
 use anyhow::Result;

@@ -26,7 +26,7 @@ const BYTE: i32 = 6;
 /// The tokenizer's part of a GGUF file's metadata (`tokenizer.ggml.*`), unchecked.
 #[derive(Debug, Clone, Default)]
 pub struct GgufVocabulary {
-    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece).
+    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE), `llama` or `gemma4` (SentencePiece).
     pub model: String,
     /// `tokenizer.ggml.pre`: the rule that splits text before merging; empty if absent.
     pub pre: String,
@@ -76,9 +76,9 @@ impl Tokenizer {
         }
         match table.model.as_str() {
             "gpt2" => byte_level(table),
-            "llama" => sentencepiece(table),
+            "llama" | "gemma4" => sentencepiece(table),
             other => bail!(
-                "the file's tokenizer is of kind `{other}`, which is not supported (gpt2 and llama are)"
+                "the file's tokenizer is of kind `{other}`, which is not supported (gpt2, llama and gemma4 are)"
             ),
         }
     }
@@ -103,28 +103,25 @@ fn byte_level(table: GgufVocabulary) -> Result<Tokenizer> {
     finish(inner, table, Spelling::ByteLevel, llama3, false, warnings)
 }
 
+/// SentencePiece's BPE: on characters, spaces written `▁`, characters without a token as bytes.
+/// The merges are in the file (`gemma4`) or follow from its scores.
 fn sentencepiece(table: GgufVocabulary) -> Result<Tokenizer> {
-    ensure!(
-        !table.scores.is_empty(),
-        "the file's vocabulary is damaged: a SentencePiece tokenizer needs tokenizer.ggml.scores"
-    );
     let mut warnings = Vec::new();
     let vocab = vocabulary(&table, &mut warnings);
-    let mergeable =
-        table.tokens.iter().zip(&table.scores).enumerate().filter(|(id, (token, _))| {
-            !matches!(kind(&table, *id), CONTROL | UNKNOWN | UNUSED | BYTE) && !token.is_empty()
-        });
-    let merges = merges_from_scores(
-        mergeable.map(|(id, (token, &score))| (token.as_str(), id as u32, score)),
-    );
+    let merges = if table.merges.is_empty() {
+        scored_merges(&table)?
+    } else {
+        checked_merges(&table.merges, &vocab, &mut warnings)
+    };
     let mut model = BPE::builder().byte_fallback(true).fuse_unk(true);
-    if let Some(unk) = table.unk.and_then(|id| table.tokens.get(id as usize)) {
+    let unk = table.unk.and_then(|id| table.tokens.get(id as usize));
+    if let Some(unk) = unk.filter(|token| !token.is_empty()) {
         model = model.unk_token(unk.clone());
     }
     let model = model.vocab_and_merges(vocab, merges).build().map_err(unusable)?;
     let mut inner = tokenizers::Tokenizer::new(model);
     let spaces: NormalizerWrapper = Replace::new(" ", "\u{2581}").map_err(unusable)?.into();
-    let prefix = table.add_space_prefix.unwrap_or(true);
+    let prefix = table.add_space_prefix.unwrap_or(table.model == "llama");
     let normalizer = if prefix {
         Normalizers::new(vec![Prepend::new("\u{2581}".into()).into(), spaces]).into()
     } else {
@@ -132,6 +129,19 @@ fn sentencepiece(table: GgufVocabulary) -> Result<Tokenizer> {
     };
     inner.with_normalizer(Some(normalizer)).map_err(unusable)?;
     finish(inner, table, Spelling::SentencePiece, true, prefix, warnings)
+}
+
+fn scored_merges(table: &GgufVocabulary) -> Result<Vec<(String, String)>> {
+    ensure!(
+        !table.scores.is_empty(),
+        "the file's vocabulary is damaged: it has neither tokenizer.ggml.scores nor merges"
+    );
+    let tokens = table.tokens.iter().zip(&table.scores).enumerate();
+    let mergeable =
+        tokens.filter(|(id, _)| !matches!(kind(table, *id), CONTROL | UNKNOWN | UNUSED | BYTE));
+    Ok(merges_from_scores(
+        mergeable.map(|(id, (token, &score))| (token.as_str(), id as u32, score)),
+    ))
 }
 
 /// Add the special tokens and put the rest together.
@@ -268,4 +278,121 @@ fn isolated(regex: &str) -> Result<PreTokenizerWrapper> {
 
 fn unusable(e: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("the file's vocabulary cannot be used: {e}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Special;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn table(model: &str, pre: &str, tokens: &[&str], merges: &[&str]) -> GgufVocabulary {
+        let strings = |list: &[&str]| list.iter().map(|s| s.to_string()).collect();
+        GgufVocabulary {
+            model: model.into(),
+            pre: pre.into(),
+            tokens: strings(tokens),
+            merges: strings(merges),
+            ..GgufVocabulary::default()
+        }
+    }
+
+    fn encode(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
+        tokenizer.encode(text, Special::Parse).unwrap()
+    }
+
+    #[test]
+    fn merges_with_unknown_tokens_are_left_out() {
+        let merges = ["a b", "a nothing", "b b", "nospace", "", "aaaaaaaaaaaa bbbbbbbbbbbb"];
+        let built = Tokenizer::from_gguf(table("gpt2", "smollm", &["a", "b", "ab"], &merges));
+        let tokenizer = built.unwrap();
+        assert_eq!(encode(&tokenizer, "abb"), [2, 1]);
+        assert_eq!(tokenizer.warnings().len(), 1, "{:?}", tokenizer.warnings());
+        assert!(tokenizer.warnings()[0].starts_with("5 of 6 merge rules"));
+    }
+
+    #[test]
+    fn of_tokens_spelled_alike_the_first_counts() {
+        let tokenizer =
+            Tokenizer::from_gguf(table("gpt2", "gpt-2", &["x", "a", "a", ""], &[])).unwrap();
+        assert_eq!(encode(&tokenizer, "aa"), [1, 1]);
+        assert_eq!((tokenizer.decode(&[2]), tokenizer.piece(3)), ("a".into(), "[3]".into()));
+        assert_eq!(tokenizer.warnings().len(), 1);
+    }
+
+    #[test]
+    fn tables_that_do_not_fit_are_refused() {
+        let error = |table| Tokenizer::from_gguf(table).unwrap_err().to_string();
+        assert!(error(table("gpt2", "", &[], &[])).contains("no vocabulary"));
+        assert!(error(table("bert", "", &["a"], &[])).contains("`bert`"));
+        assert!(error(table("llama", "", &["a"], &[])).contains("scores"));
+        let mut short = table("gpt2", "", &["a", "b"], &[]);
+        short.token_types = vec![1];
+        assert!(error(short).contains("2 tokens, but 1 entries in tokenizer.ggml.token_type"));
+    }
+
+    #[test]
+    fn ids_beyond_the_vocabulary_are_not_ends() {
+        let mut huge = table("gpt2", "gpt-2", &["a", "</s>"], &[]);
+        (huge.bos, huge.eos, huge.eot) = (Some(u32::MAX), Some(1), Some(7));
+        let tokenizer = Tokenizer::from_gguf(huge).unwrap();
+        assert_eq!((tokenizer.bos(), tokenizer.end_tokens()), (None, &[1][..]));
+        assert_eq!(encode(&tokenizer, "a</s>"), [0, 1]);
+        assert_eq!(tokenizer.decode(&[0, 1, 9]), "a");
+    }
+
+    #[test]
+    fn an_unknown_splitting_rule_is_named() {
+        let tokenizer = Tokenizer::from_gguf(table("gpt2", "new-fashion", &["a"], &[])).unwrap();
+        assert!(tokenizer.warnings()[0].contains("new-fashion"));
+    }
+
+    #[test]
+    fn sentencepiece_spaces_and_bytes() {
+        let tokens = ["<unk>", "<s>", "\u{2581}", "a", "\u{2581}a", "<0xC3>", "<0xA9>"];
+        let mut spm = table("llama", "default", &tokens, &[]);
+        spm.scores = vec![0.0, 0.0, -1.0, -2.0, -3.0, 0.0, 0.0];
+        spm.token_types = vec![2, 3, 1, 1, 1, 6, 6];
+        (spm.unk, spm.bos) = (Some(0), Some(1));
+        let tokenizer = Tokenizer::from_gguf(spm).unwrap();
+        assert_eq!(encode(&tokenizer, "a aé"), [4, 4, 5, 6]);
+        assert_eq!(tokenizer.decode(&[4, 4, 5, 6]), "a aé");
+        assert_eq!((tokenizer.piece(4), tokenizer.piece(5)), (" a".into(), "<C3>".into()));
+        assert_eq!(tokenizer.with_bos(vec![3]), [1, 3]);
+    }
+
+    proptest! {
+        /// Any tables make a tokenizer or an error, and any tokenizer takes any text.
+        #[test]
+        fn no_table_panics(
+            tokens in prop::collection::vec("[ab\u{2581} <|>]{0,3}|.{0,3}", 0..20),
+            merges in prop::collection::vec("[ab]{1,3} [ab]{1,3}|.{0,5}", 0..20),
+            kinds in prop::collection::vec(-1..8i32, 0..20),
+            scores in prop::collection::vec(prop::num::f32::ANY, 0..20),
+            fit in any::<bool>(),
+            model in prop::sample::select(vec!["gpt2", "llama", "gemma4"]),
+            pre in prop::sample::select(vec!["smollm", "qwen2", "llama-bpe", ""]),
+            some_id in any::<Option<u8>>(),
+            text in "[ab\u{2581} <|>]{0,9}|.{0,9}",
+        ) {
+            let mut table = table(model, pre, &[], &[]);
+            (table.tokens, table.merges) = (tokens, merges);
+            (table.token_types, table.scores) = (kinds, scores);
+            if fit {
+                table.token_types.resize(table.tokens.len(), 1);
+                table.scores.resize(table.tokens.len(), 0.0);
+            }
+            let id = some_id.map(|id| u32::from(id) / 10);
+            (table.bos, table.eos, table.eot, table.unk) = (id, id, id, id);
+            if let Ok(tokenizer) = Tokenizer::from_gguf(table) {
+                for special in [Special::Parse, Special::AsText] {
+                    let ids = tokenizer.with_bos(tokenizer.encode(&text, special).unwrap());
+                    tokenizer.decode(&ids);
+                    ids.iter().for_each(|&id| drop(tokenizer.piece(id)));
+                }
+                let parts = [(text.as_str(), Special::Parse), (text.as_str(), Special::AsText)];
+                tokenizer.encode_parts(&parts).unwrap();
+            }
+        }
+    }
 }

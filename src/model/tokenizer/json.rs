@@ -278,3 +278,90 @@ fn longest_pair<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::
 /// A string that is copied only if it must be.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[cfg(test)]
+mod tests {
+    use super::super::Special;
+    use super::*;
+    use serde_json::json;
+
+    fn files(model: Value, decoder: Value) -> TokenizerFiles {
+        let added = json!([{"id": 3, "content": "<end>", "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true}]);
+        let whole = json!({"version": "1.0", "added_tokens": added, "normalizer": null,
+            "pre_tokenizer": null, "post_processor": null, "decoder": decoder, "model": model});
+        TokenizerFiles { tokenizer: whole.to_string().into_bytes(), ..Default::default() }
+    }
+
+    fn byte_level() -> Value {
+        json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true})
+    }
+
+    fn small(merges: Value) -> Value {
+        json!({"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": merges})
+    }
+
+    fn error(files: &TokenizerFiles) -> String {
+        format!("{:#}", Tokenizer::from_files(files).unwrap_err())
+    }
+
+    #[test]
+    fn both_spellings_of_merges() {
+        for merges in [json!(["a b"]), json!([["a", "b"]])] {
+            let tokenizer = Tokenizer::from_files(&files(small(merges), byte_level())).unwrap();
+            assert_eq!(tokenizer.encode("ab<end>", Special::Parse).unwrap(), [2, 3]);
+            assert_eq!(tokenizer.decode(&[2, 3, 0]), "aba");
+        }
+    }
+
+    #[test]
+    fn companions_name_the_ends() {
+        let mut files = files(small(json!([])), byte_level());
+        files.tokenizer_config = Some(json!({"eos_token": {"content": "<end>"},
+            "chat_template": [{"name": "tools", "template": "t"}, {"name": "default", "template": "d"}]})
+        .to_string().into_bytes());
+        files.generation_config =
+            Some(json!({"eos_token_id": [1, 99, -5]}).to_string().into_bytes());
+        files.special_tokens_map = Some(b"not json".to_vec());
+        let tokenizer = Tokenizer::from_files(&files).unwrap();
+        assert_eq!(tokenizer.end_tokens(), [1, 3]);
+        assert_eq!((tokenizer.eos(), tokenizer.bos()), (Some(3), None));
+        assert_eq!(tokenizer.chat_template(), Some("d"));
+        assert!(tokenizer.warnings()[0].starts_with("special_tokens_map.json"));
+        files.chat_template = Some(b"jinja".to_vec());
+        assert_eq!(Tokenizer::from_files(&files).unwrap().chat_template(), Some("jinja"));
+    }
+
+    #[test]
+    fn hostile_files_are_refused() {
+        let long = files(small(json!([["a", "bbbbbbbb"]])), byte_level());
+        assert!(error(&long).contains("a merge rule makes a token of 9 bytes"));
+        assert!(error(&files(small(json!(["b a"])), byte_level())).contains("not supported"));
+        assert!(
+            error(&files(
+                small(json!([])),
+                json!({"type": "WordPiece", "prefix": "##", "cleanup": true})
+            ))
+            .contains("`WordPiece`")
+        );
+        assert!(error(&files(small(json!([])), Value::Null)).contains("`none`"));
+        let sparse = json!({"type": "BPE", "vocab": {"a": 4294967295u32}, "merges": []});
+        assert!(error(&files(sparse, byte_level())).contains("ids up to 4294967295"));
+        for bytes in ["", "{}", "[]", "{\"model\": 3}", "{\"model\": {\"type\": \"BPE\"}}", "\u{0}"]
+        {
+            let files = TokenizerFiles { tokenizer: bytes.into(), ..Default::default() };
+            assert!(error(&files).starts_with("tokenizer.json is damaged"), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn metaspace_strips_the_first_space_only() {
+        let metaspace = json!({"type": "Metaspace", "replacement": "\u{2581}",
+            "prepend_scheme": "always", "split": true});
+        let model =
+            json!({"type": "BPE", "vocab": {"\u{2581}Hello": 0, "\u{2581}world": 1}, "merges": []});
+        let tokenizer = Tokenizer::from_files(&files(model, metaspace)).unwrap();
+        assert_eq!(tokenizer.decode(&[0, 1]), "Hello world");
+        assert_eq!(tokenizer.piece(1), " world");
+    }
+}

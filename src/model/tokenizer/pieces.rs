@@ -117,10 +117,8 @@ fn append_bytes(token: &str, spelling: Spelling, out: &mut Vec<u8>) {
 /// The byte that a SentencePiece token like `<0xE2>` stands for.
 fn byte_token(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
-    if digits.len() != 2 {
-        return None;
-    }
-    u8::from_str_radix(digits, 16).ok()
+    let hex = digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    hex.then(|| u8::from_str_radix(digits, 16).ok())?
 }
 
 /// The byte that a character of GPT-2's alphabet stands for. Bytes that are printable characters
