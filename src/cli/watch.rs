@@ -45,8 +45,11 @@ impl Watch for StderrWatch {
     fn progress(&mut self, progress: &Progress<'_>) {
         let line = sanitise_line(&describe(progress));
         if self.redraws {
-            let width = crossterm::terminal::size().map_or(80, |(columns, _)| columns.max(1));
-            let line: String = line.chars().take(usize::from(width) - 1).collect();
+            // A terminal that does not know its width says 0.
+            let columns =
+                crossterm::terminal::size().map_or(0, |(columns, _)| usize::from(columns));
+            let width = if columns == 0 { 80 } else { columns };
+            let line: String = line.chars().take(width - 1).collect();
             let _ = write!(io::stderr(), "\r{line}\x1b[K");
             self.drawn = true;
         } else if let Some(tenth) = tenth(progress) {
