@@ -3,6 +3,7 @@
 
 use crate::catalog::download::{Progress, Watch, size};
 use crate::text::sanitise_line;
+use signal_hook::{SigId, flag};
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct StderrWatch {
     interrupted: Arc<AtomicBool>,
+    handlers: [SigId; 2],
     redraws: bool,
     drawn: bool,
     told: Option<(String, u64)>,
@@ -26,11 +28,13 @@ impl StderrWatch {
         let interrupted = Arc::new(AtomicBool::new(false));
         let signal = signal_hook::consts::SIGINT;
         // In this order: the first Ctrl-C finds the flag unset and sets it.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())?;
-        signal_hook::flag::register(signal, interrupted.clone())?;
+        let handlers = [
+            flag::register_conditional_shutdown(signal, 130, interrupted.clone())?,
+            flag::register(signal, interrupted.clone())?,
+        ];
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let redraws = io::stderr().is_terminal() && !dumb;
-        Ok(StderrWatch { interrupted, redraws, drawn: false, told: None })
+        Ok(StderrWatch { interrupted, handlers, redraws, drawn: false, told: None })
     }
 
     /// Remove the line that is being redrawn, before something else is printed.
@@ -74,6 +78,9 @@ impl Watch for StderrWatch {
 impl Drop for StderrWatch {
     fn drop(&mut self) {
         self.clear();
+        for handler in self.handlers {
+            signal_hook::low_level::unregister(handler);
+        }
     }
 }
 

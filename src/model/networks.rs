@@ -1,6 +1,6 @@
-//! What decoding asks of a pair of networks.
+//! What a pair of networks offers to decoding. [`super::pair::Pair`] computes it; tests script it.
 
-use crate::model::ops::Choice;
+use super::ops::Choice;
 use anyhow::Result;
 
 /// A draft's proposal for one slot.

@@ -1,0 +1,558 @@
+//! Head norms, rope, and attention over the cache.
+//!
+//! The context is cut into chunks of fixed positions. For each query the softmax of a chunk is
+//! taken on its own, with its largest score and its sum, and the chunks are put together in
+//! order. That order depends on the query's position alone, so its result has the same bits
+//! whatever rows stand beside it and however chunks are spread over threads. Positions that
+//! a query does not see are left out, not multiplied by zero.
+
+use super::cache::{Cache, Element, Head, HeadWriter, Heads, MAX_HEAD, padded};
+use super::input::{Panel, Panels, Slots};
+use super::math::{Norm, exp, rms_factor, scale_row, soft_cap};
+use super::pool::Pool;
+use super::shared::Shared;
+use super::simd::{Isa, Kernel, LANES, Simd};
+use crate::model::ops::{AttentionSpec, RopeTable, Visibility};
+use anyhow::Result;
+use std::ops::Range;
+use std::sync::{PoisonError, RwLock};
+
+/// Positions that are taken together.
+const CHUNK: usize = 64;
+
+/// Query panels up to which the work is split by chunk, so that each key and value is read from
+/// memory once for all of them; beyond, it is split by panel.
+const FEW_PANELS: usize = 8;
+
+/// A rotary embedding with the angles of the positions that were needed so far.
+#[derive(Debug)]
+pub struct Rope {
+    table: RopeTable,
+    /// By position: cosines, then sines.
+    turns: RwLock<Vec<f32>>,
+}
+
+impl Rope {
+    /// Prepare `table`.
+    pub fn new(table: &RopeTable) -> Rope {
+        Rope { table: table.clone(), turns: RwLock::default() }
+    }
+
+    /// Pairs of a head that turn.
+    pub fn pairs(&self) -> usize {
+        self.table.inv_freq.len()
+    }
+
+    /// Run `use_it` on the angles of at least `positions` positions.
+    fn with<R>(&self, positions: usize, use_it: impl FnOnce(&[f32]) -> R) -> R {
+        let stride = 2 * self.pairs();
+        let turns = self.turns.read().unwrap_or_else(PoisonError::into_inner);
+        if turns.len() >= positions * stride {
+            return use_it(&turns);
+        }
+        drop(turns);
+        let mut turns = self.turns.write().unwrap_or_else(PoisonError::into_inner);
+        for position in turns.len() / stride..positions.next_multiple_of(256) {
+            let angles = self.table.inv_freq.iter().map(|f| position as f64 * f);
+            turns.extend(angles.clone().map(|a| (a.cos() * self.table.magnitude) as f32));
+            turns.extend(angles.map(|a| (a.sin() * self.table.magnitude) as f32));
+        }
+        use_it(&turns)
+    }
+}
+
+/// What head norms, rope and cache need to know of an attention.
+#[derive(Clone, Copy)]
+pub struct Heading<'a> {
+    /// Its shape.
+    pub spec: &'a AttentionSpec,
+    /// Norm of query heads.
+    pub q_norm: Option<&'a Norm>,
+    /// Norm of key heads.
+    pub k_norm: Option<&'a Norm>,
+    /// Its rotary embedding.
+    pub rope: &'a Rope,
+}
+
+/// Where the queries of one key head go: a row for each query row and head of its group.
+type Queries = Panels<f32>;
+
+/// The heads of one row: queries to their panels, keys and values to the cache.
+struct PrepareRow<'a, T> {
+    heading: Heading<'a>,
+    /// `q ‖ k ‖ v`, or without q where there are no `queries`.
+    x: &'a [f32],
+    row: usize,
+    rows: usize,
+    position: usize,
+    /// Cosines and sines of the position.
+    turns: (&'a [f32], &'a [f32]),
+    /// By key head.
+    queries: &'a [Shared<'a, f32>],
+    cache: &'a [HeadWriter<'a, T>],
+    full: usize,
+}
+
+/// `to ← scale · rope(norm(x))`, followed by zeros.
+#[inline(always)]
+fn prepare_head<S: Simd>(
+    s: S,
+    x: &[f32],
+    norm: Option<&Norm>,
+    (cos, sin): (&[f32], &[f32]),
+    scale: f32,
+    to: &mut [f32; MAX_HEAD],
+) {
+    let to = &mut to[..x.len()];
+    match norm {
+        Some(norm) => scale_row(s, x, rms_factor(s, x, norm.eps), &norm.weight, to),
+        None => to.copy_from_slice(x),
+    }
+    let (first, second) = to.split_at_mut(x.len() / 2);
+    let pairs = first.chunks_mut(LANES).zip(second.chunks_mut(LANES));
+    for ((a, b), (cos, sin)) in pairs.zip(cos.chunks(LANES).zip(sin.chunks(LANES))) {
+        let (a, b) = (&mut a[..cos.len()], &mut b[..cos.len()]);
+        let (x, y) = (s.load_part(a), s.load_part(b));
+        let (cos, sin) = (s.load_part(cos), s.load_part(sin));
+        s.store_part(a, s.sub(s.mul(x, cos), s.mul(y, sin)));
+        s.store_part(b, s.add(s.mul(y, cos), s.mul(x, sin)));
+    }
+    if scale != 1.0 {
+        for to in to.chunks_mut(LANES) {
+            let scaled = s.mul(s.load_part(to), s.splat(scale));
+            s.store_part(to, scaled);
+        }
+    }
+}
+
+impl<T: Element> Kernel for PrepareRow<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Heading { spec, q_norm, k_norm, .. } = self.heading;
+        let (width, group) = (spec.head_dim, spec.heads / spec.kv_heads);
+        let (q, kv) = self.x.split_at(self.queries.len() * group * width);
+        let mut head = [0.0; MAX_HEAD];
+        for (queries, x) in self.queries.iter().zip(q.chunks_exact(group * width)) {
+            for (member, x) in x.chunks_exact(width).enumerate() {
+                prepare_head(s, x, q_norm, self.turns, spec.scale, &mut head);
+                let row = self.row * group + member;
+                let size = (self.rows * group, width, self.full);
+                // SAFETY: each row is one part of the work.
+                let to = unsafe { Slots::new(*queries, row, size) };
+                head[..width].iter().enumerate().for_each(|(i, &x)| to.set(i, x));
+            }
+        }
+        let (keys, values) = kv.split_at(spec.kv_heads * width);
+        let values = if spec.values_are_keys { keys } else { values };
+        let mut value = [0.0; MAX_HEAD];
+        for (i, cache) in self.cache.iter().enumerate() {
+            let x = &values[i * width..][..width];
+            value[..width].copy_from_slice(x);
+            if let Some(eps) = spec.value_norm {
+                let factor = s.splat(rms_factor(s, x, eps));
+                for to in value[..width].chunks_mut(LANES) {
+                    let normed = s.mul(s.load_part(to), factor);
+                    s.store_part(to, normed);
+                }
+            }
+            prepare_head(s, &keys[i * width..][..width], k_norm, self.turns, 1.0, &mut head);
+            // SAFETY: each row, and so each position, is one part of the work; nobody reads.
+            unsafe { cache.set(s, self.position, width, &head, &value) };
+        }
+    }
+}
+
+
+/// What queries see: the range of keys by query of a panel.
+type Sight<const N: usize> = [Range<usize>; N];
+
+/// The keys that a query at `position` sees of `len` cached ones.
+fn sight(spec: &AttentionSpec, position: usize, len: usize) -> Range<usize> {
+    let window = spec.window.unwrap_or(usize::MAX);
+    let first = (position + 1).saturating_sub(window);
+    match spec.visibility {
+        Visibility::Causal => first..position + 1,
+        Visibility::Bidirectional => first..len.min(position.saturating_add(window)),
+    }
+}
+
+/// Numbers that a query keeps of a chunk: its largest score, the sum of the weights, and the
+/// weighted sum of the values.
+fn record(head_dim: usize) -> usize {
+    LANES + padded(head_dim)
+}
+
+/// One attention's arithmetic on one key head.
+#[derive(Clone, Copy)]
+struct Lookup<'a, T> {
+    spec: &'a AttentionSpec,
+    head: &'a Head<T>,
+    queries: &'a Queries,
+    /// Position of the first row.
+    position: usize,
+    /// Positions in the cache.
+    len: usize,
+}
+
+impl<T: Element> Lookup<'_, T> {
+    /// The keys that query `i` of the panels sees; none for a row that fills up.
+    fn sight(&self, i: usize) -> Range<usize> {
+        if i >= self.queries.rows {
+            return 0..0;
+        }
+        let group = self.spec.heads / self.spec.kv_heads;
+        sight(self.spec, self.position + i / group, self.len)
+    }
+
+    /// The chunks that any query of a panel sees.
+    fn chunks(&self, panel: &Panel<'_, f32>) -> Range<usize> {
+        let last = (panel.first + panel.height).min(self.queries.rows) - 1;
+        let (first, last) = (self.sight(panel.first), self.sight(last));
+        first.start / CHUNK..last.end.max(first.end).div_ceil(CHUNK)
+    }
+}
+
+/// The records of a panel's queries for one chunk.
+struct ChunkOfPanel<'a, 'b, T> {
+    lookup: Lookup<'a, T>,
+    panel: &'b Panel<'a, f32>,
+    chunk: usize,
+    /// A record a query.
+    to: &'b mut [f32],
+}
+
+impl<T: Element> Kernel for ChunkOfPanel<'_, '_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        match self.panel.height {
+            1 => self.queries::<S, 1>(s),
+            2 => self.queries::<S, 2>(s),
+            3 => self.queries::<S, 3>(s),
+            4 => self.queries::<S, 4>(s),
+            6 if S::ROWS == 8 => self.queries::<S, 6>(s),
+            8 if S::ROWS == 8 => self.queries::<S, 8>(s),
+            _ => {}
+        }
+    }
+}
+
+impl<T: Element> ChunkOfPanel<'_, '_, T> {
+    #[inline(always)]
+    fn queries<S: Simd, const N: usize>(self, s: S) {
+        let Lookup { spec, head, .. } = self.lookup;
+        let start = self.chunk * CHUNK;
+        // What each query sees of the chunk, counted from its start.
+        let mut sight: Sight<N> = [const { 0..0 }; N];
+        let mut seen = CHUNK..0;
+        for (i, sight) in sight.iter_mut().enumerate() {
+            let all = self.lookup.sight(self.panel.first + i);
+            let [first, end] = [all.start, all.end].map(|x| x.saturating_sub(start).min(CHUNK));
+            if first < end {
+                *sight = first..end;
+                seen = seen.start.min(first)..seen.end.max(end);
+            }
+        }
+        let mut weights = [[0.0; CHUNK]; N];
+        if !seen.is_empty() {
+            let tiles = seen.start / LANES..seen.end.div_ceil(LANES);
+            let queries = self.panel.elements.as_chunks().0;
+            for tile in tiles {
+                let at = (start + tile * LANES) * spec.head_dim;
+                let keys = head.keys[at..at + LANES * spec.head_dim].as_chunks().0;
+                let scores = scores::<S, T, N>(s, keys, queries);
+                for i in 0..N {
+                    let capped = match spec.softcap {
+                        Some(cap) => soft_cap(s, scores[i], cap),
+                        None => scores[i],
+                    };
+                    s.store_part(&mut weights[i][tile * LANES..(tile + 1) * LANES], capped);
+                }
+            }
+        }
+        let stride = record(spec.head_dim);
+        for i in 0..N {
+            let (largest, sum) = soft_max(s, &mut weights[i], &sight[i]);
+            self.to[i * stride] = largest;
+            self.to[i * stride + 1] = sum;
+        }
+        if !seen.is_empty() {
+            let width = padded(spec.head_dim);
+            let values = &head.values[start * width..][..seen.end * width];
+            weighted_values::<S, T, N>(s, values, width, &weights, &sight, seen, self.to);
+        }
+    }
+}
+
+/// `q · k` of sixteen keys, by query. Even and odd dimensions are summed apart: two chains of
+/// additions run side by side.
+#[inline(always)]
+fn scores<S: Simd, T: Element, const N: usize>(
+    s: S,
+    keys: &[[T; LANES]],
+    queries: &[[f32; N]],
+) -> [S::F; N] {
+    let mut even = [s.splat(0.0); N];
+    let mut odd = [s.splat(0.0); N];
+    // Widths of heads are even.
+    for (k, q) in keys.as_chunks::<2>().0.iter().zip(queries.as_chunks::<2>().0) {
+        let keys = [T::load(s, &k[0]), T::load(s, &k[1])];
+        for i in 0..N {
+            even[i] = s.fma(keys[0], s.splat(q[0][i]), even[i]);
+            odd[i] = s.fma(keys[1], s.splat(q[1][i]), odd[i]);
+        }
+    }
+    for i in 0..N {
+        even[i] = s.add(even[i], odd[i]);
+    }
+    even
+}
+
+/// Scores → weights `e^(score - largest)` in the range `seen`, zero beside it within its
+/// vectors. Returns the largest score (-∞ if nothing is seen) and the sum of the weights.
+#[inline(always)]
+fn soft_max<S: Simd>(s: S, scores: &mut [f32; CHUNK], seen: &Range<usize>) -> (f32, f32) {
+    if seen.is_empty() {
+        return (f32::NEG_INFINITY, 0.0);
+    }
+    let (first, last) = (seen.start / LANES, seen.end.div_ceil(LANES));
+    scores[first * LANES..seen.start].fill(f32::NEG_INFINITY);
+    scores[seen.end..last * LANES].fill(f32::NEG_INFINITY);
+    let tiles = &mut scores.as_chunks_mut::<LANES>().0[first..last];
+    let mut largest = s.splat(f32::NEG_INFINITY);
+    for tile in tiles.iter() {
+        largest = s.max(s.load(tile), largest);
+    }
+    let largest = s
+        .array(largest)
+        .into_iter()
+        .fold(f32::NEG_INFINITY, |largest, x| if x > largest { x } else { largest });
+    let mut sum = s.splat(0.0);
+    for tile in tiles.iter_mut() {
+        let weight = exp(s, s.sub(s.load(tile), s.splat(largest)));
+        s.store(tile, weight);
+        sum = s.add(sum, weight);
+    }
+    (largest, s.sum(sum))
+}
+
+/// The weighted sums of the values that each query sees, position by position.
+#[inline(always)]
+fn weighted_values<S: Simd, T: Element, const N: usize>(
+    s: S,
+    values: &[T],
+    width: usize,
+    weights: &[[f32; CHUNK]; N],
+    sight: &Sight<N>,
+    seen: Range<usize>,
+    to: &mut [f32],
+) {
+    // What all queries that see anything see: there no query is asked about.
+    let mut common = seen.clone();
+    for sight in sight.iter().filter(|sight| !sight.is_empty()) {
+        common = common.start.max(sight.start)..common.end.min(sight.end);
+    }
+    if common.is_empty() {
+        common = seen.end..seen.end;
+    }
+    let stride = LANES + width;
+    for column in (0..width).step_by(LANES) {
+        let mut sum = [s.splat(0.0); N];
+        let value = |position: usize| match values[position * width + column..].first_chunk() {
+            Some(value) => T::load(s, value),
+            None => s.splat(0.0),
+        };
+        for position in seen.start..common.start {
+            let value = value(position);
+            for i in 0..N {
+                if sight[i].contains(&position) {
+                    sum[i] = s.fma(s.splat(weights[i][position]), value, sum[i]);
+                }
+            }
+        }
+        for position in common.clone() {
+            let value = value(position);
+            for i in 0..N {
+                sum[i] = s.fma(s.splat(weights[i][position]), value, sum[i]);
+            }
+        }
+        for position in common.end..seen.end {
+            let value = value(position);
+            for i in 0..N {
+                if sight[i].contains(&position) {
+                    sum[i] = s.fma(s.splat(weights[i][position]), value, sum[i]);
+                }
+            }
+        }
+        for i in 0..N {
+            s.store_part(&mut to[i * stride + LANES + column..][..LANES], sum[i]);
+        }
+    }
+}
+
+/// One query's result from its records, one a chunk, `step` apart.
+struct Combine<'a> {
+    records: &'a [f32],
+    step: usize,
+    to: &'a mut [f32],
+}
+
+impl Kernel for Combine<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let records = || self.records.chunks(self.step).filter(|r| r[1] != 0.0);
+        let largest = records().fold(f32::NEG_INFINITY, |l, r| if r[0] > l { r[0] } else { l });
+        let factor = |record: &[f32]| exp(s, s.splat(record[0] - largest));
+        let mut sum = s.splat(0.0);
+        for record in records() {
+            sum = s.fma(factor(record), s.splat(record[1]), sum);
+        }
+        for (i, to) in self.to.chunks_mut(LANES).enumerate() {
+            let mut total = s.splat(0.0);
+            for record in records() {
+                let values = s.load_part(&record[(i + 1) * LANES..(i + 2) * LANES]);
+                total = s.fma(factor(record), values, total);
+            }
+            s.store_part(to, s.div(total, sum));
+        }
+    }
+}
+
+/// Head norms and rope on `kv` rows (`k ‖ v`), which are appended at `position`; with queries
+/// (`q ‖ k ‖ v` rows) the result of the attention, in `to`.
+pub fn append(
+    compute: (&Pool, Isa),
+    x: &[f32],
+    heading: Heading<'_>,
+    cache: &mut Cache,
+    position: usize,
+    to: Option<&mut [f32]>,
+) -> Result<()> {
+    let spec = heading.spec;
+    let width = if to.is_some() { spec.qkv_width() } else { spec.kv_width() };
+    let rows = x.len() / width;
+    cache.extend(position, rows)?;
+    let len = cache.len();
+    let row = |i: usize| &x[i * width..][..width];
+    match &mut cache.heads {
+        Heads::F32(heads) => append_to(compute, (rows, &row), heading, heads, position, to, len),
+        Heads::F16(heads) => append_to(compute, (rows, &row), heading, heads, position, to, len),
+    }
+    Ok(())
+}
+
+fn append_to<'x, T: Element>(
+    (pool, isa): (&Pool, Isa),
+    (rows, row): (usize, &(dyn Fn(usize) -> &'x [f32] + Sync)),
+    heading: Heading<'_>,
+    heads: &mut [Head<T>],
+    position: usize,
+    to: Option<&mut [f32]>,
+    len: usize,
+) {
+    let spec = heading.spec;
+    let (group, full) = (spec.heads / spec.kv_heads, isa.rows());
+    let mut queries: Vec<Queries> = vec![];
+    if to.is_some() {
+        queries.extend(
+            (0..spec.kv_heads).map(|_| Panels::new(rows * group, spec.head_dim, full, 0.0)),
+        );
+    }
+    {
+        let queries: Vec<_> = queries.iter_mut().map(Panels::shared).collect();
+        let writers: Vec<_> = heads.iter_mut().map(HeadWriter::new).collect();
+        let pairs = heading.rope.pairs();
+        heading.rope.with(len, |turns| {
+            let one = |i: usize| {
+                let position = position + i;
+                let turns = turns[position * 2 * pairs..][..2 * pairs].split_at(pairs);
+                isa.run(PrepareRow {
+                    heading,
+                    x: row(i),
+                    row: i,
+                    rows,
+                    position,
+                    turns,
+                    queries: &queries,
+                    cache: &writers,
+                    full,
+                });
+            };
+            if rows < 4 {
+                (0..rows).for_each(one);
+            } else {
+                pool.ranges(rows, 1, &|range| range.for_each(one));
+            }
+        });
+    }
+    if let Some(to) = to {
+        let lookups: Vec<_> = heads
+            .iter()
+            .zip(&queries)
+            .map(|(head, queries)| Lookup { spec, head, queries, position, len })
+            .collect();
+        attend(pool, isa, &lookups, to);
+    }
+}
+
+/// The attention of all heads; `lookups` has one a key head.
+fn attend<T: Element>(pool: &Pool, isa: Isa, lookups: &[Lookup<'_, T>], to: &mut [f32]) {
+    let Some(Lookup { spec, queries, .. }) = lookups.first() else { return };
+    let record = record(spec.head_dim);
+    let to = Shared::new(to);
+    // Query `i` of key head `h`, whose records begin at `records`, `step` apart.
+    let combine = |h: usize, i: usize, records: &[f32], step: usize| {
+        let group = spec.heads / spec.kv_heads;
+        let at = (i / group * spec.heads + h * group + i % group) * spec.head_dim;
+        // SAFETY: each query of each key head is in one part of the work.
+        let to = unsafe { to.part(at..at + spec.head_dim) };
+        isa.run(Combine { records, step, to });
+    };
+    let panels: Vec<Panel<'_, f32>> = queries.iter().collect();
+    let Some(last) = panels.last() else { return };
+    let padded_rows = last.first + last.height;
+    if panels.len() > FEW_PANELS {
+        pool.run(lookups.len() * panels.len(), &|part| {
+            let (h, index) = (part / panels.len(), part % panels.len());
+            let Some(panel) = lookups[h].queries.iter().nth(index) else { return };
+            let chunks = lookups[h].chunks(&panel);
+            let step = panel.height * record;
+            let mut records = vec![0.0; chunks.len() * step];
+            for (chunk, to) in chunks.zip(records.chunks_mut(step)) {
+                isa.run(ChunkOfPanel { lookup: lookups[h], panel: &panel, chunk, to });
+            }
+            for i in 0..panel.height.min(queries.rows - panel.first) {
+                combine(h, panel.first + i, &records[i * record..], step);
+            }
+        });
+        return;
+    }
+    let chunks = panels.iter().map(|panel| lookups[0].chunks(panel));
+    let chunks = chunks.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0);
+    let step = padded_rows * record;
+    let mut records = vec![0.0; lookups.len() * chunks.len() * step];
+    let shared = Shared::new(&mut records);
+    pool.run(lookups.len() * chunks.len(), &|part| {
+        let (h, chunk) = (part / chunks.len(), part % chunks.len());
+        for panel in lookups[h].queries.iter() {
+            let at = part * step + panel.first * record;
+            // SAFETY: each part of the work has its own records.
+            let to = unsafe { shared.part(at..at + panel.height * record) };
+            let chunk = chunks.start + chunk;
+            isa.run(ChunkOfPanel { lookup: lookups[h], panel: &panel, chunk, to });
+        }
+    });
+    let one = |part: usize| {
+        let (h, i) = (part / queries.rows, part % queries.rows);
+        let records = &records[h * chunks.len() * step..][..chunks.len() * step];
+        combine(h, i, &records[i * record..], step);
+    };
+    let parts = lookups.len() * queries.rows;
+    if parts * chunks.len() < 128 {
+        (0..parts).for_each(one);
+    } else {
+        pool.ranges(parts, 4, &|range| range.for_each(one));
+    }
+}
