@@ -5,6 +5,7 @@
 
 pub mod load;
 mod narrate;
+pub mod scripted;
 pub mod worker;
 
 use crate::event::{EngineCommand, EngineEvent, Envelope, Level, Message};

@@ -1,0 +1,111 @@
+//! The screen, one file a panel. Drawing changes nothing but caches: the same state gives the
+//! same cells.
+
+mod composer;
+mod gauges;
+mod help;
+mod paint;
+mod round;
+mod slots;
+mod stats;
+mod status;
+mod strip;
+mod transcript;
+
+use super::app::{App, Overlay};
+use super::theme::Role;
+use paint::Canvas;
+use ratatui::Frame;
+use ratatui::layout::Rect;
+
+/// Below this nothing useful can be shown.
+pub const LEAST: (u16, u16) = (60, 16);
+
+/// How the panel of the round is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Panel {
+    /// Beside the transcript, this wide.
+    Side(u16),
+    /// Between transcript and composer, this high.
+    Band(u16),
+    None,
+}
+
+fn panel(app: &App, area: Rect) -> Panel {
+    match (area.width, area.height) {
+        _ if !app.panel => Panel::None,
+        (110.., _) => Panel::Side((area.width * 2 / 5).clamp(46, 76)),
+        (80.., 22..) => Panel::Band(if app.explain { 12 } else { 7 }),
+        _ => Panel::Band(2),
+    }
+}
+
+/// Draw `app` into the whole of `frame`.
+pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
+    let area = frame.area();
+    frame.buffer_mut().set_style(area, app.dress.theme.style(Role::Background));
+    if area.width < LEAST.0 || area.height < LEAST.1 {
+        return too_small(frame, app);
+    }
+    let inner = usize::from(area.width) - 5;
+    let most = usize::from(area.height / 3).max(1);
+    let composer_height = app.composer.height(inner).clamp(1, most) as u16 + 1;
+    let panel = panel(app, area);
+    let band = match panel {
+        Panel::Band(height) => height + 1,
+        _ => 0,
+    };
+    let side = match panel {
+        Panel::Side(width) => width + 1,
+        _ => 0,
+    };
+    let body_height = area.height - 2 - composer_height - band;
+    let row = |y: u16, height: u16| Rect { x: area.x, y: area.y + y, width: area.width, height };
+    let title = row(0, 1);
+    let body = Rect { width: area.width - side, ..row(1, body_height) };
+    let composer = row(1 + body_height + band, composer_height);
+    let bottom = row(area.height - 1, 1);
+
+    let buffer = frame.buffer_mut();
+    status::title(&mut Canvas::new(buffer, title), app);
+    transcript::draw(&mut Canvas::new(buffer, body), app);
+    match panel {
+        Panel::Side(width) => {
+            let x = area.x + area.width - width;
+            let rule = Rect { x: x - 1, y: body.y, width: 1, height: body_height };
+            Canvas::new(buffer, rule).vertical(app);
+            let side = Rect { x, y: body.y, width, height: body_height };
+            round::draw(&mut Canvas::new(buffer, side), app);
+        }
+        Panel::Band(height) => {
+            strip::draw(&mut Canvas::new(buffer, row(1 + body_height, height + 1)), app);
+        }
+        Panel::None => {}
+    }
+    status::bottom(&mut Canvas::new(buffer, bottom), app);
+    let cursor = composer::draw(buffer, composer, app);
+    composer::popup(buffer, composer, app);
+    match app.overlay {
+        Some(Overlay::Help(top)) => help::draw(buffer, area, app, top),
+        Some(Overlay::Stats) => stats::draw(buffer, area, app),
+        None => frame.set_cursor_position(cursor),
+    }
+}
+
+fn too_small(frame: &mut Frame<'_>, app: &App) {
+    let area = frame.area();
+    let (width, height) = LEAST;
+    let canvas = &mut Canvas::new(frame.buffer_mut(), area);
+    let lines = [
+        format!("{}x{} is too small", area.width, area.height),
+        format!("needs {width}x{height}"),
+        format!("{} quits", app.keymap.hint(super::action::Action::Quit)),
+    ];
+    let style = app.dress.theme.style(Role::Text);
+    for (y, line) in lines.iter().enumerate().take(usize::from(area.height)) {
+        canvas.text(0, y, line, style);
+    }
+}
+
+#[cfg(test)]
+mod tests;
