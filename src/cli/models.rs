@@ -1,9 +1,9 @@
 //! `dflash-chat models`: what can run, what is here, fetching, checking, removing.
 
 use super::watch::StderrWatch;
-use crate::catalog::download::{self, Watch, size};
+use crate::catalog::download::{self, Watch as _, size};
 use crate::catalog::fit::{Fit, PairFacts, Verdict, fit, free_memory};
-use crate::catalog::{self, CatalogError, DraftPlace, Network, ResolvedPair, Selection, Store};
+use crate::catalog::{self, DraftPlace, Network, Selection, Store};
 use crate::model::ops::Quantise;
 use crate::settings::Paths;
 use clap::{Args, Subcommand};
@@ -59,7 +59,7 @@ enum ModelsCommand {
 /// Carry out `dflash-chat models …`.
 ///
 /// # Errors
-/// See [`CatalogError::exit_code`] for how the program ends then.
+/// See [`catalog::CatalogError::exit_code`] for how the program ends then.
 pub fn run(args: ModelsArgs) -> anyhow::Result<ExitCode> {
     let store = Store::from_env(&Paths::from_env()?);
     match args.command {
@@ -146,43 +146,14 @@ fn answer(fit: &Fit) -> String {
 fn pull(name: &str, offline: bool, store: &Store) -> anyhow::Result<ExitCode> {
     let pair = catalog::resolve(&selection(name), store)?;
     let mut watch = StderrWatch::new()?;
-    fetch_missing(&pair, store, offline, &mut watch)?;
+    let network = Network::from_env(offline, store.hub.as_ref());
+    download::fetch_all(&pair, store, &network, &mut watch)?;
     drop(watch);
     println!("{} is ready: {}", pair.name, pair.target.path().display());
     if let DraftPlace::None(why) = &pair.draft {
         println!("no draft: {why}");
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Fetch everything that a pair lacks; says first what will be fetched and under which licence.
-///
-/// # Errors
-/// Whatever stops a download.
-pub fn fetch_missing(
-    pair: &ResolvedPair,
-    store: &Store,
-    offline: bool,
-    watch: &mut dyn Watch,
-) -> Result<(), CatalogError> {
-    if pair.missing.is_empty() {
-        return Ok(());
-    }
-    let network = Network::from_env(offline, store.hub.as_ref());
-    if let (Some(known), false) = (pair.known, network.offline) {
-        let bytes: u64 = pair.missing.iter().map(|missing| missing.model.bytes()).sum();
-        watch.say(&format!(
-            "fetching {} ({}; licence: {}; origin: {})",
-            known.title,
-            size(bytes),
-            known.licence,
-            known.origin
-        ));
-    }
-    for missing in &pair.missing {
-        download::fetch(missing, store, &network, watch)?;
-    }
-    Ok(())
 }
 
 fn inspect(name: &str, store: &Store) -> anyhow::Result<ExitCode> {
