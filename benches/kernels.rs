@@ -1,4 +1,4 @@
-//! What the CPU operations cost: `cargo bench --bench kernels [THREADS]`.
+//! What the CPU operations cost: `cargo bench --bench kernels -- [THREADS] [products] [DEPTH…]`.
 //!
 //! The first table has single products, cold (their weights come from memory, as in a real
 //! pass). The second has forward passes of a network of the demo target's shape, with random
@@ -17,16 +17,26 @@ const ROWS: [usize; 6] = [1, 2, 4, 8, 16, 512];
 
 fn main() {
     // `cargo bench` adds flags of its own.
-    let threads = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(2);
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let mut numbers = args.iter().filter_map(|arg| arg.parse().ok());
+    let threads = numbers.next().unwrap_or(2);
+    let depths: Vec<usize> = numbers.collect();
+    let everything = depths.is_empty() && !args.iter().any(|arg| arg == "products");
     let cpu = Cpu::new(threads, Quantise::AsStored, KvType::F16);
     println!("{}, {} threads", cpu.device_detail(), cpu.threads());
+    if everything || args.iter().any(|arg| arg == "products") {
+        all_products(&cpu);
+    }
+    for depth in if everything { vec![128, 1024, 4096] } else { depths } {
+        forward_passes(&cpu, depth);
+    }
+}
+
+fn all_products(cpu: &Cpu) {
     for (name, dtype) in [("4 bits", GgmlDType::Q4_1), ("8 bits", GgmlDType::Q8_0)] {
         for (out, width) in [(960, 576), (3072, 576), (576, 1536), (49152, 576), (9728, 2560)] {
-            products(&cpu, name, dtype, out, width);
+            products(cpu, name, dtype, out, width);
         }
-    }
-    for depth in [128, 1024, 4096] {
-        forward_passes(&cpu, depth);
     }
 }
 

@@ -359,12 +359,8 @@ fn weighted_values<S: Simd, T: Element, const N: usize>(
     let stride = LANES + width;
     for column in (0..width).step_by(LANES) {
         let mut sum = [s.splat(0.0); N];
-        let value = |position: usize| match values[position * width + column..].first_chunk() {
-            Some(value) => T::load(s, value),
-            None => s.splat(0.0),
-        };
         for position in seen.start..common.start {
-            let value = value(position);
+            let value = load_at(s, values, position * width + column);
             for i in 0..N {
                 if sight[i].contains(&position) {
                     sum[i] = s.fma(s.splat(weights[i][position]), value, sum[i]);
@@ -372,13 +368,13 @@ fn weighted_values<S: Simd, T: Element, const N: usize>(
             }
         }
         for position in common.clone() {
-            let value = value(position);
+            let value = load_at(s, values, position * width + column);
             for i in 0..N {
                 sum[i] = s.fma(s.splat(weights[i][position]), value, sum[i]);
             }
         }
         for position in common.end..seen.end {
-            let value = value(position);
+            let value = load_at(s, values, position * width + column);
             for i in 0..N {
                 if sight[i].contains(&position) {
                     sum[i] = s.fma(s.splat(weights[i][position]), value, sum[i]);
@@ -388,6 +384,15 @@ fn weighted_values<S: Simd, T: Element, const N: usize>(
         for i in 0..N {
             s.store_part(&mut to[i * stride + LANES + column..][..LANES], sum[i]);
         }
+    }
+}
+
+/// The sixteen values at `at`.
+#[inline(always)]
+fn load_at<S: Simd, T: Element>(s: S, values: &[T], at: usize) -> S::F {
+    match values[at..].first_chunk() {
+        Some(value) => T::load(s, value),
+        None => s.splat(0.0),
     }
 }
 
@@ -402,20 +407,27 @@ impl Kernel for Combine<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let records = || self.records.chunks(self.step).filter(|r| r[1] != 0.0);
-        let largest = records().fold(f32::NEG_INFINITY, |l, r| if r[0] > l { r[0] } else { l });
-        let factor = |record: &[f32]| exp(s, s.splat(record[0] - largest));
-        let mut sum = s.splat(0.0);
-        for record in records() {
-            sum = s.fma(factor(record), s.splat(record[1]), sum);
+        let mut largest = f32::NEG_INFINITY;
+        for record in self.records.chunks(self.step) {
+            largest = if record[0] > largest { record[0] } else { largest };
         }
-        for (i, to) in self.to.chunks_mut(LANES).enumerate() {
-            let mut total = s.splat(0.0);
-            for record in records() {
-                let values = s.load_part(&record[(i + 1) * LANES..(i + 2) * LANES]);
-                total = s.fma(factor(record), values, total);
+        let mut sum = s.splat(0.0);
+        self.to.fill(0.0);
+        for record in self.records.chunks(self.step) {
+            // A chunk of which the query sees nothing.
+            if record[1] == 0.0 {
+                continue;
             }
-            s.store_part(to, s.div(total, sum));
+            let factor = exp(s, s.splat(record[0] - largest));
+            sum = s.fma(factor, s.splat(record[1]), sum);
+            for (to, x) in self.to.chunks_mut(LANES).zip(record[LANES..].chunks(LANES)) {
+                let total = s.fma(factor, s.load_part(x), s.load_part(to));
+                s.store_part(to, total);
+            }
+        }
+        for to in self.to.chunks_mut(LANES) {
+            let mean = s.div(s.load_part(to), sum);
+            s.store_part(to, mean);
         }
     }
 }
