@@ -312,7 +312,7 @@ impl Ops for Cpu {
     }
 
     fn cache_len(&self, cache: &Cache) -> usize {
-        cache.len()
+        cache.positions()
     }
 
     fn truncate(&self, cache: &mut Cache, len: usize) {

@@ -163,7 +163,6 @@ impl<T: Element> Kernel for PrepareRow<'_, T> {
     }
 }
 
-
 /// What queries see: the range of keys by query of a panel.
 type Sight<const N: usize> = [Range<usize>; N];
 
@@ -245,15 +244,17 @@ impl<T: Element> ChunkOfPanel<'_, '_, T> {
         let start = self.chunk * CHUNK;
         // What each query sees of the chunk, counted from its start.
         let mut sight: Sight<N> = [const { 0..0 }; N];
-        let mut seen = CHUNK..0;
+        // From the first to the last position that any query sees.
+        let (mut seen_first, mut seen_end) = (CHUNK, 0);
         for (i, sight) in sight.iter_mut().enumerate() {
             let all = self.lookup.sight(self.panel.first + i);
             let [first, end] = [all.start, all.end].map(|x| x.saturating_sub(start).min(CHUNK));
             if first < end {
                 *sight = first..end;
-                seen = seen.start.min(first)..seen.end.max(end);
+                (seen_first, seen_end) = (seen_first.min(first), seen_end.max(end));
             }
         }
+        let seen = seen_first..seen_end;
         let mut weights = [[0.0; CHUNK]; N];
         if !seen.is_empty() {
             let tiles = seen.start / LANES..seen.end.div_ceil(LANES);
@@ -356,33 +357,73 @@ fn weighted_values<S: Simd, T: Element, const N: usize>(
     if common.is_empty() {
         common = seen.end..seen.end;
     }
-    let stride = LANES + width;
-    for column in (0..width).step_by(LANES) {
-        let mut sum = [s.splat(0.0); N];
-        for position in seen.start..common.start {
-            let value = load_at(s, values, position * width + column);
+    let mut column = 0;
+    while column + 2 * LANES <= width {
+        let sums =
+            columns::<S, T, N, 2>(s, (values, width, column), weights, sight, &seen, &common);
+        store_columns(s, sums, width, column, to);
+        column += 2 * LANES;
+    }
+    if column < width {
+        let sums =
+            columns::<S, T, N, 1>(s, (values, width, column), weights, sight, &seen, &common);
+        store_columns(s, sums, width, column, to);
+    }
+}
+
+#[inline(always)]
+fn store_columns<S: Simd, const N: usize, const C: usize>(
+    s: S,
+    sums: [[S::F; N]; C],
+    width: usize,
+    column: usize,
+    to: &mut [f32],
+) {
+    for (c, sums) in sums.into_iter().enumerate() {
+        for (i, sum) in sums.into_iter().enumerate() {
+            let at = i * (LANES + width) + LANES + column + c * LANES;
+            s.store_part(&mut to[at..at + LANES], sum);
+        }
+    }
+}
+
+/// `C` vectors of the values' width, from `column` on.
+#[inline(always)]
+fn columns<S: Simd, T: Element, const N: usize, const C: usize>(
+    s: S,
+    (values, width, column): (&[T], usize, usize),
+    weights: &[[f32; CHUNK]; N],
+    sight: &Sight<N>,
+    seen: &Range<usize>,
+    common: &Range<usize>,
+) -> [[S::F; N]; C] {
+    let mut sums = [[s.splat(0.0); N]; C];
+    let values = (values, width, column);
+    let (before, after) = (seen.start..common.start, common.end..seen.end);
+    add_values::<S, T, N, C, true>(s, values, weights, sight, before, &mut sums);
+    add_values::<S, T, N, C, false>(s, values, weights, sight, common.clone(), &mut sums);
+    add_values::<S, T, N, C, true>(s, values, weights, sight, after, &mut sums);
+    sums
+}
+
+/// Add the weighted values of `positions`; with `ASK` only to the queries that see them.
+#[inline(always)]
+fn add_values<S: Simd, T: Element, const N: usize, const C: usize, const ASK: bool>(
+    s: S,
+    (values, width, column): (&[T], usize, usize),
+    weights: &[[f32; CHUNK]; N],
+    sight: &Sight<N>,
+    positions: Range<usize>,
+    sums: &mut [[S::F; N]; C],
+) {
+    for position in positions {
+        for (c, sums) in sums.iter_mut().enumerate() {
+            let value = load_at(s, values, position * width + column + c * LANES);
             for i in 0..N {
-                if sight[i].contains(&position) {
-                    sum[i] = s.fma(s.splat(weights[i][position]), value, sum[i]);
+                if !ASK || sight[i].contains(&position) {
+                    sums[i] = s.fma(s.splat(weights[i][position]), value, sums[i]);
                 }
             }
-        }
-        for position in common.clone() {
-            let value = load_at(s, values, position * width + column);
-            for i in 0..N {
-                sum[i] = s.fma(s.splat(weights[i][position]), value, sum[i]);
-            }
-        }
-        for position in common.end..seen.end {
-            let value = load_at(s, values, position * width + column);
-            for i in 0..N {
-                if sight[i].contains(&position) {
-                    sum[i] = s.fma(s.splat(weights[i][position]), value, sum[i]);
-                }
-            }
-        }
-        for i in 0..N {
-            s.store_part(&mut to[i * stride + LANES + column..][..LANES], sum[i]);
         }
     }
 }
@@ -446,7 +487,7 @@ pub fn append(
     let width = if to.is_some() { spec.qkv_width() } else { spec.kv_width() };
     let rows = x.len() / width;
     cache.extend(position, rows)?;
-    let len = cache.len();
+    let len = cache.positions();
     let row = |i: usize| &x[i * width..][..width];
     match &mut cache.heads {
         Heads::F32(heads) => append_to(compute, (rows, &row), heading, heads, position, to, len),

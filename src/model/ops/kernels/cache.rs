@@ -1,7 +1,7 @@
 //! Keys and values of one layer.
 
-use super::simd::{LANES, Simd};
 use super::shared::Shared;
+use super::simd::{LANES, Simd};
 use anyhow::{Result, ensure};
 use half::f16;
 
@@ -100,7 +100,7 @@ impl Cache {
     }
 
     /// Positions that it holds.
-    pub fn len(&self) -> usize {
+    pub fn positions(&self) -> usize {
         self.len
     }
 

@@ -143,11 +143,7 @@ impl<T: Dense> Column for [T; LANES] {
     type Input = f32;
     /// Even and odd columns are summed apart: two chains of additions run side by side.
     #[inline(always)]
-    fn dot<S: Simd, const ROWS: usize>(
-        s: S,
-        tile: &[Self],
-        panel: &[[f32; ROWS]],
-    ) -> [S::F; ROWS] {
+    fn dot<S: Simd, const ROWS: usize>(s: S, tile: &[Self], panel: &[[f32; ROWS]]) -> [S::F; ROWS] {
         let mut even = [s.splat(0.0); ROWS];
         let mut odd = [s.splat(0.0); ROWS];
         let (pairs, last) = tile.as_chunks::<2>();

@@ -164,7 +164,9 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
     #[inline(always)]
     fn magnitude_bits(self, x: F) -> I {
-        unsafe { each!(x => _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fff_ffff))) }
+        unsafe {
+            each!(x => _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fff_ffff)))
+        }
     }
     #[inline(always)]
     fn max_int(self, a: I, b: I) -> I {

@@ -13,9 +13,7 @@ type I = [i32; LANES];
 
 #[inline(always)]
 fn dot(sum: I, w: &[u8; 64], x: &[i8; 4], weight: impl Fn(u8) -> i32) -> I {
-    from_fn(|lane| {
-        (0..4).fold(sum[lane], |sum, i| sum + weight(w[4 * lane + i]) * i32::from(x[i]))
-    })
+    from_fn(|lane| (0..4).fold(sum[lane], |sum, i| sum + weight(w[4 * lane + i]) * i32::from(x[i])))
 }
 
 impl Simd for Scalar {
