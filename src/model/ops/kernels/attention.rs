@@ -6,19 +6,17 @@
 //! whatever rows stand beside it and however chunks are spread over threads. Positions that
 //! a query does not see are left out, not multiplied by zero.
 
-use super::cache::{Cache, Element, Head, HeadWriter, Heads, MAX_HEAD, padded};
+use super::cache::{CHUNK, Cache, Element, Head, HeadWriter, Heads, MAX_HEAD, padded};
 use super::input::{Panel, Panels, Slots};
 use super::math::{Norm, exp, rms_factor, scale_row, soft_cap};
 use super::pool::Pool;
 use super::shared::Shared;
 use super::simd::{Isa, Kernel, LANES, Simd};
+use super::spare::Buffer;
 use crate::model::ops::{AttentionSpec, RopeTable, Visibility};
 use anyhow::Result;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
-
-/// Positions that are taken together.
-const CHUNK: usize = 64;
 
 /// Query panels up to which the work is split by chunk, so that each key and value is read from
 /// memory once for all of them; beyond, it is split by panel.
@@ -257,18 +255,21 @@ impl<T: Element> ChunkOfPanel<'_, '_, T> {
         let seen = seen_first..seen_end;
         let mut weights = [[0.0; CHUNK]; N];
         if !seen.is_empty() {
-            let tiles = seen.start / LANES..seen.end.div_ceil(LANES);
             let queries = self.panel.elements.as_chunks().0;
-            for tile in tiles {
-                let at = (start + tile * LANES) * spec.head_dim;
-                let keys = head.keys[at..at + LANES * spec.head_dim].as_chunks().0;
-                let scores = scores::<S, T, N>(s, keys, queries);
-                for i in 0..N {
-                    let capped = match spec.softcap {
-                        Some(cap) => soft_cap(s, scores[i], cap),
-                        None => scores[i],
-                    };
-                    s.store_part(&mut weights[i][tile * LANES..(tile + 1) * LANES], capped);
+            for pair in seen.start / (2 * LANES)..seen.end.div_ceil(2 * LANES) {
+                let first = pair * 2 * LANES;
+                let at = (start + first) * spec.head_dim;
+                let keys = head.keys[at..at + 2 * LANES * spec.head_dim].as_chunks().0;
+                let scores = scores::<S, T, N>(s, keys.split_at(spec.head_dim), queries);
+                for (i, scores) in scores.into_iter().enumerate() {
+                    for (half, score) in scores.into_iter().enumerate() {
+                        let capped = match spec.softcap {
+                            Some(cap) => soft_cap(s, score, cap),
+                            None => score,
+                        };
+                        let at = first + half * LANES;
+                        s.store_part(&mut weights[i][at..at + LANES], capped);
+                    }
                 }
             }
         }
@@ -286,28 +287,22 @@ impl<T: Element> ChunkOfPanel<'_, '_, T> {
     }
 }
 
-/// `q · k` of sixteen keys, by query. Even and odd dimensions are summed apart: two chains of
-/// additions run side by side.
+/// `q · k` of two tiles of keys, by query.
 #[inline(always)]
 fn scores<S: Simd, T: Element, const N: usize>(
     s: S,
-    keys: &[[T; LANES]],
+    keys: (&[[T; LANES]], &[[T; LANES]]),
     queries: &[[f32; N]],
-) -> [S::F; N] {
-    let mut even = [s.splat(0.0); N];
-    let mut odd = [s.splat(0.0); N];
-    // Widths of heads are even.
-    for (k, q) in keys.as_chunks::<2>().0.iter().zip(queries.as_chunks::<2>().0) {
-        let keys = [T::load(s, &k[0]), T::load(s, &k[1])];
+) -> [[S::F; 2]; N] {
+    let mut sums = [[s.splat(0.0); 2]; N];
+    for ((first, second), q) in keys.0.iter().zip(keys.1).zip(queries) {
+        let (first, second) = (T::load(s, first), T::load(s, second));
         for i in 0..N {
-            even[i] = s.fma(keys[0], s.splat(q[0][i]), even[i]);
-            odd[i] = s.fma(keys[1], s.splat(q[1][i]), odd[i]);
+            let q = s.splat(q[i]);
+            sums[i] = [s.fma(first, q, sums[i][0]), s.fma(second, q, sums[i][1])];
         }
     }
-    for i in 0..N {
-        even[i] = s.add(even[i], odd[i]);
-    }
-    even
+    sums
 }
 
 /// Scores → weights `e^(score - largest)` in the range `seen`, zero beside it within its
@@ -325,10 +320,7 @@ fn soft_max<S: Simd>(s: S, scores: &mut [f32; CHUNK], seen: &Range<usize>) -> (f
     for tile in tiles.iter() {
         largest = s.max(s.load(tile), largest);
     }
-    let largest = s
-        .array(largest)
-        .into_iter()
-        .fold(f32::NEG_INFINITY, |largest, x| if x > largest { x } else { largest });
+    let largest = s.largest(largest);
     let mut sum = s.splat(0.0);
     for tile in tiles.iter_mut() {
         let weight = exp(s, s.sub(s.load(tile), s.splat(largest)));
@@ -417,11 +409,15 @@ fn add_values<S: Simd, T: Element, const N: usize, const C: usize, const ASK: bo
     sums: &mut [[S::F; N]; C],
 ) {
     for position in positions {
-        for (c, sums) in sums.iter_mut().enumerate() {
-            let value = load_at(s, values, position * width + column + c * LANES);
-            for i in 0..N {
-                if !ASK || sight[i].contains(&position) {
-                    sums[i] = s.fma(s.splat(weights[i][position]), value, sums[i]);
+        let mut value = [s.splat(0.0); C];
+        for (c, value) in value.iter_mut().enumerate() {
+            *value = load_at(s, values, position * width + column + c * LANES);
+        }
+        for i in 0..N {
+            if !ASK || sight[i].contains(&position) {
+                let weight = s.splat(weights[i][position]);
+                for c in 0..C {
+                    sums[c][i] = s.fma(weight, value[c], sums[c][i]);
                 }
             }
         }
@@ -572,7 +568,7 @@ fn attend<T: Element>(pool: &Pool, isa: Isa, lookups: &[Lookup<'_, T>], to: &mut
             let Some(panel) = lookups[h].queries.iter().nth(index) else { return };
             let chunks = lookups[h].chunks(&panel);
             let step = panel.height * record;
-            let mut records = vec![0.0; chunks.len() * step];
+            let mut records = Buffer::any(chunks.len() * step);
             for (chunk, to) in chunks.zip(records.chunks_mut(step)) {
                 isa.run(ChunkOfPanel { lookup: lookups[h], panel: &panel, chunk, to });
             }
@@ -585,7 +581,7 @@ fn attend<T: Element>(pool: &Pool, isa: Isa, lookups: &[Lookup<'_, T>], to: &mut
     let chunks = panels.iter().map(|panel| lookups[0].chunks(panel));
     let chunks = chunks.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0);
     let step = padded_rows * record;
-    let mut records = vec![0.0; lookups.len() * chunks.len() * step];
+    let mut records = Buffer::any(lookups.len() * chunks.len() * step);
     let shared = Shared::new(&mut records);
     pool.run(lookups.len() * chunks.len(), &|part| {
         let (h, chunk) = (part / chunks.len(), part % chunks.len());

@@ -62,6 +62,8 @@ pub trait Simd: Copy {
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     /// The sum of the lanes, by halves: lane `i` with `i + 8`, then `i + 4`, `i + 2`, `i + 1`.
     fn sum(self, x: Self::F) -> f32;
+    /// The largest of the lanes, none of which may be not-a-number.
+    fn largest(self, x: Self::F) -> f32;
 
     /// To the nearest integer, ties to even; unspecified outside of `i32`.
     fn round(self, x: Self::F) -> Self::I;

@@ -184,6 +184,10 @@ impl<const DOT: bool> Simd for Neon<DOT> {
         }
     }
     #[inline(always)]
+    fn largest(self, x: F) -> f32 {
+        unsafe { vmaxvq_f32(vmaxq_f32(vmaxq_f32(x[0], x[1]), vmaxq_f32(x[2], x[3]))) }
+    }
+    #[inline(always)]
     fn round(self, x: F) -> I {
         each!(I => vcvtnq_s32_f32(x[I]))
     }

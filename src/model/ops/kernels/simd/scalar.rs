@@ -85,6 +85,10 @@ impl Simd for Scalar {
         x[0]
     }
     #[inline(always)]
+    fn largest(self, x: F) -> f32 {
+        x.into_iter().fold(f32::NEG_INFINITY, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
     fn round(self, x: F) -> I {
         x.map(|x| x.round_ties_even() as i32)
     }
