@@ -121,6 +121,15 @@ impl Composer {
         self.area.lines().iter().map(rows).sum()
     }
 
+    /// Scroll back where a larger window would leave rows empty below the text.
+    pub fn fill(&mut self, width: usize, height: usize) {
+        let (top, _) = self.area.scroll_offset();
+        let last = self.height(width).saturating_sub(height);
+        if usize::from(top) > last {
+            self.area.scroll((last as i16 - top as i16, 0));
+        }
+    }
+
     /// Do what `action` asks of the text; whether it is one for the composer.
     pub fn act(&mut self, action: Action) -> bool {
         let area = &mut self.area;

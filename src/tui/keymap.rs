@@ -36,6 +36,11 @@ impl Chord {
         }
         Chord { code, modifiers }
     }
+
+    /// The event of pressing it.
+    pub fn event(self) -> KeyEvent {
+        KeyEvent::new(self.code, self.modifiers)
+    }
 }
 
 impl std::str::FromStr for Chord {

@@ -16,6 +16,8 @@ mod markdown;
 mod run;
 mod scroll;
 mod terminal;
+#[cfg(test)]
+mod testing;
 pub mod theme;
 mod transcript;
 mod view;
@@ -23,5 +25,5 @@ mod wrap;
 
 pub use caps::{ColorChoice, GlyphChoice};
 pub use events::EventSource;
-pub use run::{EngineRequest, ScreenOptions, run, run_loop};
+pub use run::{EngineRequest, ScreenOptions, new_app, run, run_loop};
 pub use terminal::ScreenBackend;

@@ -59,7 +59,7 @@ pub fn run(
     start: impl FnMut(&EngineRequest) -> EngineHandle,
 ) -> Result<()> {
     let caps = Caps::detect(options.color);
-    let mut app = App::new(prepare(&options, caps)?);
+    let mut app = new_app(&options)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let _guard = TerminalGuard::enter(caps.kitty_keys).context("the terminal has no raw mode")?;
     let backend = CrosstermBackend::new(BufWriter::new(std::io::stdout()));
@@ -71,7 +71,12 @@ pub fn run(
     })
 }
 
-fn prepare(options: &ScreenOptions, caps: Caps) -> Result<Start> {
+/// The state that a screen with these options starts from.
+///
+/// # Errors
+/// A theme or keymap file that cannot be used.
+pub fn new_app(options: &ScreenOptions) -> Result<App> {
+    let caps = Caps::detect(options.color);
     let theme = match &options.theme {
         None if caps.depth == Depth::None => theme_named("mono", caps.depth)?,
         None if caps.depth == Depth::Ansi16 => theme_named("ansi16", caps.depth)?,
@@ -87,7 +92,7 @@ fn prepare(options: &ScreenOptions, caps: Caps) -> Result<Start> {
             Keymap::built_in().patched(&text).map_err(|what| anyhow!("keymap {name}: {what}"))?
         }
     };
-    Ok(Start {
+    Ok(App::new(Start {
         pair: options.pair.clone(),
         generate: options.generate.clone(),
         system: options.system.clone(),
@@ -100,7 +105,7 @@ fn prepare(options: &ScreenOptions, caps: Caps) -> Result<Start> {
         caps,
         keymap,
         history: options.history.as_deref().map(history::load).unwrap_or_default(),
-    })
+    }))
 }
 
 fn theme_named(name: &str, depth: Depth) -> Result<Theme> {

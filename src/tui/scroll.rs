@@ -40,7 +40,7 @@ impl Scroll {
     }
 
     /// Go to the beginning.
-    pub fn to_top(&mut self) {
+    pub fn go_to_top(&mut self) {
         self.go(0);
     }
 
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(scroll.layout(vec![30], 10), 11);
         scroll.by(100);
         assert!(scroll.follows());
-        scroll.to_top();
+        scroll.go_to_top();
         assert_eq!(scroll.layout(vec![30], 10), 0);
     }
 

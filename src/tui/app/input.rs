@@ -93,7 +93,7 @@ impl App {
             Action::PageDown => self.scroll.by_pages(1),
             Action::ScrollUp => self.scroll.by(-1),
             Action::ScrollDown => self.scroll.by(1),
-            Action::Top => self.scroll.to_top(),
+            Action::Top => self.scroll.go_to_top(),
             Action::Follow => self.scroll.follow(),
             Action::LineEnd if self.composer.is_blank() => self.scroll.follow(),
             Action::Complete => {

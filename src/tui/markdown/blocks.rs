@@ -20,11 +20,7 @@ pub fn mask(text: &str) -> Cow<'_, str> {
 
 /// What the parser gave back, as it was.
 pub fn unmask(text: &str) -> Cow<'_, str> {
-    if text.contains(COLON) {
-        Cow::Owned(text.replace(COLON, ":"))
-    } else {
-        Cow::Borrowed(text)
-    }
+    if text.contains(COLON) { Cow::Owned(text.replace(COLON, ":")) } else { Cow::Borrowed(text) }
 }
 
 /// What of Markdown is understood.

@@ -41,7 +41,7 @@ impl Table {
         let natural: Vec<usize> = natural.map(|width| width.unwrap_or(0).max(1)).collect();
         let widths = shrink(natural, width.saturating_sub(3 * (columns - 1)));
         if widths.iter().sum::<usize>() + 3 * (columns - 1) > width {
-            return self.as_lines(width, look);
+            return self.cell_by_cell(width, look);
         }
         let line = look.theme.style(Role::Table);
         let separator = Piece::new(format!(" {} ", look.glyphs.vertical), line);
@@ -82,7 +82,7 @@ impl Table {
     }
 
     /// Too many columns for the screen: a cell a row.
-    fn as_lines(self, width: usize, look: Look<'_>) -> Vec<Row> {
+    fn cell_by_cell(self, width: usize, look: Look<'_>) -> Vec<Row> {
         let style = look.theme.style(Role::Table);
         let mut out = Vec::new();
         for row in self.rows {

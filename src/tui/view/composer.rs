@@ -10,9 +10,11 @@ use ratatui::widgets::Widget;
 
 /// Cells left of the text: the prompt.
 const LEFT: u16 = 3;
+/// Cells of a command's name and arguments in the popup.
+const NAME: usize = 29;
 
 /// Draw the composer; returns where the terminal's cursor belongs.
-pub fn draw(buffer: &mut Buffer, area: Rect, app: &App) -> Position {
+pub fn draw(buffer: &mut Buffer, area: Rect, app: &mut App) -> Position {
     let style = |role| app.dress.theme.style(role);
     let mut canvas = Canvas::new(buffer, area);
     canvas.rule(0, &[], app);
@@ -34,8 +36,9 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App) -> Position {
         height: area.height.saturating_sub(1),
     }
     .intersection(buffer.area);
+    app.composer.fill(usize::from(inner.width), usize::from(inner.height));
     app.composer.area.render(inner, buffer);
-    buffer.set_style(inner, style(Role::Text));
+    buffer.set_style(inner, app.dress.theme.style(Role::Text));
     let cursor = app.composer.area.screen_cursor();
     let (top, left) = app.composer.area.scroll_offset();
     let x = (cursor.col.saturating_sub(usize::from(left))).min(usize::from(inner.width)) as u16;
@@ -50,27 +53,32 @@ pub fn popup(buffer: &mut Buffer, composer: Rect, app: &App) {
         return;
     }
     let style = |role| app.dress.theme.style(role);
-    let room = usize::from(composer.y.saturating_sub(2)).min(10);
+    let room = usize::from(composer.y.saturating_sub(3)).min(10);
     let chosen = app.composer.chosen();
     let first = (chosen + 1).saturating_sub(room);
     let shown = &specs[first..specs.len().min(first + room)];
     let height = shown.len() as u16 + 2;
     let area = Rect {
         x: composer.x + 1,
-        y: composer.y.saturating_sub(height - 1),
+        y: composer.y.saturating_sub(height),
         width: composer.width.saturating_sub(2).min(78),
         height,
     };
     let mut canvas = Canvas::new(buffer, area).window("commands", app);
     let width = canvas.width();
+    let ellipsis = app.dress.glyphs.ellipsis;
     for (y, spec) in shown.iter().enumerate() {
         let name = format!("/{} {}", spec.name, spec.args);
-        let line = wrap::fit(&format!("{} {}", wrap::fit(&name, 28, "…"), spec.help), width, "…");
+        let line = wrap::fit(
+            &format!("{} {}", wrap::fit(&name, NAME, ellipsis), spec.help),
+            width,
+            ellipsis,
+        );
         let base = style(Role::Text);
         if first + y == chosen {
             canvas.text(0, y, &line, base.patch(style(Role::Selection)));
         } else {
-            let x = canvas.text(0, y, &wrap::fit(&name, 28, "…"), style(Role::Key));
+            let x = canvas.text(0, y, &wrap::fit(&name, NAME, ellipsis), style(Role::Key));
             canvas.text(x + 1, y, spec.help, style(Role::Muted));
         }
     }

@@ -1,7 +1,7 @@
 //! Figures as bars: where the time of a round goes, how many tokens a round brings, whether that
 //! pays.
 
-use super::paint::{bar, column, time};
+use super::paint::{bar, column};
 use crate::event::Round;
 use crate::stats::RunStats;
 use crate::tui::app::App;
@@ -39,7 +39,9 @@ pub fn time_legend(round: &Round, app: &App) -> Row {
         let mark = app.dress.glyphs.fills[i];
         row.push(Piece::new(format!("{gap}{mark} "), app.dress.theme.style(role)));
         row.push(Piece::new(format!("{name} "), muted));
-        row.push(Piece::new(time(us as f64), app.dress.theme.style(Role::Text)));
+        let unit = if i == 2 { " ms" } else { "" };
+        let ms = format!("{:.1}{unit}", us as f64 / 1e3);
+        row.push(Piece::new(ms, app.dress.theme.style(Role::Text)));
     }
     row
 }
@@ -94,12 +96,36 @@ pub fn slot_columns(stats: &RunStats, cells: usize, app: &App) -> Row {
     vec![Piece::new(text, style)]
 }
 
+/// Shares as columns `rows` high and `thick` wide, a gap between them where they are thicker than
+/// one cell. The top row first.
+pub fn tall_columns(shares: &[f64], rows: usize, thick: usize, role: Role, app: &App) -> Vec<Row> {
+    let style = app.dress.theme.style(role);
+    let gap = " ".repeat(if thick > 1 { 4 - thick.min(3) } else { 0 });
+    let level = |row: usize, share: f64| {
+        let left = share * rows as f64 - row as f64;
+        if left > 0.0 || row == 0 { column(left, app).repeat(thick) } else { " ".repeat(thick) }
+    };
+    (0..rows)
+        .rev()
+        .map(|row| {
+            let text: String = shares.iter().map(|share| level(row, *share) + &gap).collect();
+            vec![Piece::new(text, style)]
+        })
+        .collect()
+}
+
 /// Tokens of the last rounds, a column each, the newest right.
-pub fn tau_history(rounds: &[Round], most: usize, cells: usize, app: &App) -> Row {
+pub fn tau_history(
+    rounds: &[Round],
+    most: usize,
+    cells: usize,
+    height: usize,
+    app: &App,
+) -> Vec<Row> {
     let from = rounds.len().saturating_sub(cells);
-    let height = |round: &Round| round.committed.len() as f64 / most.max(1) as f64;
-    let text: String = rounds[from..].iter().map(|round| column(height(round), app)).collect();
-    vec![Piece::new(text, app.dress.theme.style(Role::Tau))]
+    let share = |round: &Round| round.committed.len() as f64 / most.max(1) as f64;
+    let shares: Vec<f64> = rounds[from..].iter().map(share).collect();
+    tall_columns(&shares, height, 1, Role::Tau, app)
 }
 
 /// The longest block of the pair, or of the rounds seen.

@@ -54,7 +54,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App, top: usize) {
 fn rows(app: &App, width: usize) -> Vec<Row> {
     let style = |role| app.dress.theme.style(role);
     let heading = |text: &str| vec![Piece::new(text, style(Role::Strong))];
-    let left = 26.min(width / 2);
+    let left = 30.min(width / 2);
     let entry = |name: String, text: &str, role| {
         let name = wrap::fit(&name, left, app.dress.glyphs.ellipsis);
         let line = [Piece::new(text, style(Role::Muted))];

@@ -31,12 +31,16 @@ enum Panel {
     None,
 }
 
-fn panel(app: &App, area: Rect) -> Panel {
-    match (area.width, area.height) {
+/// The panel for a screen `width` wide with `rows` for it and the transcript, of which the
+/// transcript keeps a few.
+fn panel(app: &App, width: u16, rows: u16) -> Panel {
+    match (width, rows) {
         _ if !app.panel => Panel::None,
-        (110.., _) => Panel::Side((area.width * 2 / 5).clamp(46, 76)),
-        (80.., 22..) => Panel::Band(if app.explain { 12 } else { 7 }),
-        _ => Panel::Band(2),
+        (110.., _) => Panel::Side((width * 2 / 5).clamp(48, 76)),
+        (80.., 19..) if app.explain => Panel::Band(12),
+        (80.., 14..) => Panel::Band(7),
+        (_, 8..) => Panel::Band(2),
+        _ => Panel::None,
     }
 }
 
@@ -50,7 +54,10 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
     let inner = usize::from(area.width) - 5;
     let most = usize::from(area.height / 3).max(1);
     let composer_height = app.composer.height(inner).clamp(1, most) as u16 + 1;
-    let panel = panel(app, area);
+    // A rule under the title, where there are rows to spare.
+    let head = if area.height >= 30 { 2 } else { 1 };
+    let rows = area.height - head - 1 - composer_height;
+    let panel = panel(app, area.width, rows);
     let band = match panel {
         Panel::Band(height) => height + 1,
         _ => 0,
@@ -59,15 +66,18 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
         Panel::Side(width) => width + 1,
         _ => 0,
     };
-    let body_height = area.height - 2 - composer_height - band;
+    let body_height = rows - band;
     let row = |y: u16, height: u16| Rect { x: area.x, y: area.y + y, width: area.width, height };
     let title = row(0, 1);
-    let body = Rect { width: area.width - side, ..row(1, body_height) };
-    let composer = row(1 + body_height + band, composer_height);
+    let body = Rect { width: area.width - side, ..row(head, body_height) };
+    let composer = row(head + body_height + band, composer_height);
     let bottom = row(area.height - 1, 1);
 
     let buffer = frame.buffer_mut();
     status::title(&mut Canvas::new(buffer, title), app);
+    if head == 2 {
+        Canvas::new(buffer, row(1, 1)).rule(0, &[], app);
+    }
     transcript::draw(&mut Canvas::new(buffer, body), app);
     match panel {
         Panel::Side(width) => {
@@ -78,7 +88,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
             round::draw(&mut Canvas::new(buffer, side), app);
         }
         Panel::Band(height) => {
-            strip::draw(&mut Canvas::new(buffer, row(1 + body_height, height + 1)), app);
+            strip::draw(&mut Canvas::new(buffer, row(head + body_height, height + 1)), app);
         }
         Panel::None => {}
     }

@@ -4,6 +4,7 @@ use super::gauges;
 use super::paint::{Canvas, bar, time};
 use super::slots::{self, Fate, Slot};
 use crate::event::{PlannedBy, Round};
+use crate::stats::RunStats;
 use crate::tui::app::App;
 use crate::tui::theme::Role;
 use crate::tui::transcript::Answer;
@@ -16,7 +17,8 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &App) {
     };
     let style = |role| app.dress.theme.style(role);
     let mut y = heading(canvas, app, answer, round, live);
-    let below = gauge_rows(canvas.width(), app, answer, round);
+    let tall = canvas.height() >= 34;
+    let below = gauge_rows(canvas.width(), tall, app, answer, round);
     let slots = slots::slots(round, app);
     let room = canvas.height().saturating_sub(y + 1);
     // The table comes first; gauges take what it leaves, but at least their first section.
@@ -48,11 +50,11 @@ fn empty(canvas: &mut Canvas<'_>, app: &App) {
     y += 1;
     let glyphs = app.dress.glyphs;
     let legend = [
-        (glyphs.accepted, Role::Accepted, "accepted: drafted, and the target agrees"),
-        (glyphs.rejected, Role::Rejected, "rejected: the target wants another token"),
+        (glyphs.accepted, Role::Accepted, "accepted: the target agrees"),
+        (glyphs.rejected, Role::Rejected, "rejected: the target wants another"),
         (glyphs.correction, Role::Correction, "correction: the target's token instead"),
-        (glyphs.bonus, Role::Bonus, "bonus: one more after a block without rejection"),
-        (glyphs.discarded, Role::Discarded, "discarded: after a rejected one, not judged"),
+        (glyphs.bonus, Role::Bonus, "bonus: one more, after no rejection"),
+        (glyphs.discarded, Role::Discarded, "discarded: after a rejected one"),
     ];
     for (glyph, role, meaning) in legend {
         let x = canvas.text(1, y, glyph, style(role));
@@ -83,8 +85,8 @@ fn heading(
     canvas.text(x, 0, &what, style(Role::Muted));
     let committed = round.committed.len();
     let x = canvas.text(1, 1, &slots::in_words(round), style(Role::Text));
-    let cost = time(round.total_us() as f64);
-    canvas.text(x, 1, &format!(" = {committed} in {cost}"), style(Role::Muted));
+    let s = if committed == 1 { "" } else { "s" };
+    canvas.text(x, 1, &format!(" = {committed} token{s}"), style(Role::Muted));
     3
 }
 
@@ -157,7 +159,7 @@ fn target_text(slot: &Slot, cells: usize, app: &App) -> Row {
     }
 }
 
-fn gauge_rows(width: usize, app: &App, answer: &Answer, round: &Round) -> Vec<Row> {
+fn gauge_rows(width: usize, tall: bool, app: &App, answer: &Answer, round: &Round) -> Vec<Row> {
     let style = |role| app.dress.theme.style(role);
     let muted = style(Role::Muted);
     let cells = width.saturating_sub(2);
@@ -165,7 +167,10 @@ fn gauge_rows(width: usize, app: &App, answer: &Answer, round: &Round) -> Vec<Ro
     let most = gauges::most(app, &answer.rounds);
     let tau = app.dress.glyphs.tau;
     let mut rows = vec![
-        vec![Piece::new("Time of this round", style(Role::Strong))],
+        vec![
+            Piece::new("Time of this round", style(Role::Strong)),
+            Piece::new(format!("  {}", time(round.total_us() as f64)), muted),
+        ],
         gauges::time_bar(round, cells, app),
         gauges::time_legend(round, app),
     ];
@@ -195,7 +200,7 @@ fn gauge_rows(width: usize, app: &App, answer: &Answer, round: &Round) -> Vec<Ro
             Piece::new("Accepted by slot", style(Role::Strong)),
             Piece::new("  if all before were", muted),
         ]);
-        rows.extend(slot_rows(stats, cells, app));
+        rows.extend(slot_rows(stats, cells, if tall { 3 } else { 1 }, app));
         if app.explain {
             rows.extend(explained("How often the draft is right in each place. It falls with the distance from what is known.", cells, app));
         }
@@ -205,24 +210,20 @@ fn gauge_rows(width: usize, app: &App, answer: &Answer, round: &Round) -> Vec<Ro
         Piece::new("Tokens by round", style(Role::Strong)),
         Piece::new("  newest right", muted),
     ]);
-    rows.push(gauges::tau_history(&answer.rounds, most, cells, app));
+    rows.extend(gauges::tau_history(&answer.rounds, most, cells, if tall { 2 } else { 1 }, app));
     rows
 }
 
 /// Columns with their percentages below, as many as fit.
-fn slot_rows(stats: &crate::stats::RunStats, cells: usize, app: &App) -> Vec<Row> {
+fn slot_rows(stats: &RunStats, cells: usize, height: usize, app: &App) -> Vec<Row> {
     let style = |role| app.dress.theme.style(role);
     let shares = stats.position_acceptance();
     let shown = shares.len().min(cells / 4);
-    let mut bars = Row::new();
-    let mut figures = Row::new();
-    for share in &shares[..shown] {
-        let column = super::paint::column(*share, app);
-        bars.push(Piece::new(format!("{column}{column}  "), style(Role::Accepted)));
-        let percent = format!("{:<4}", format!("{:.0}", share * 100.0));
-        figures.push(Piece::new(percent, style(Role::Muted)));
-    }
-    vec![bars, figures]
+    let mut rows = gauges::tall_columns(&shares[..shown], height, 2, Role::Accepted, app);
+    let percent = |share: &f64| format!("{:<4}", format!("{:.0}", share * 100.0));
+    let figures: String = shares[..shown].iter().map(percent).collect();
+    rows.push(vec![Piece::new(figures, style(Role::Muted))]);
+    rows
 }
 
 fn explained(text: &str, cells: usize, app: &App) -> Vec<Row> {

@@ -28,11 +28,20 @@ pub fn title(canvas: &mut Canvas<'_>, app: &App) {
         let word = crate::text::sanitise_line(badge).to_uppercase();
         left.push(Piece::new(format!("[{word}] "), style(Role::Badge)));
     }
-    let context = context(app);
-    let room =
-        canvas.width().saturating_sub(wrap::row_width(&left) + wrap::row_width(&context) + 2);
-    while parts.len() > 2 && wrap::row_width(&dotted(parts.clone(), app)) > room {
+    // What does not fit is said shorter, then left out: the device first, the bar, the mode.
+    let mut context = context(app, true);
+    let fits = |parts: &[Piece], context: &Row| {
+        let used = [&left, context].map(|row| wrap::row_width(row)).iter().sum::<usize>();
+        used + wrap::row_width(&dotted(parts.to_vec(), app)) < canvas.width()
+    };
+    if !fits(&parts, &context) && parts.len() > 2 {
         parts.remove(1);
+    }
+    if !fits(&parts, &context) {
+        context = self::context(app, false);
+    }
+    while !fits(&parts, &context) && parts.len() > 1 {
+        parts.pop();
     }
     left.extend(dotted(parts, app));
     canvas.row(0, 0, &left);
@@ -49,11 +58,14 @@ fn mode(app: &App) -> Piece {
     }
 }
 
-fn context(app: &App) -> Row {
+fn context(app: &App, with_bar: bool) -> Row {
     let style = |role| app.dress.theme.style(role);
     let Some(limit) = app.model().map(|model| model.ctx_limit) else { return Row::new() };
     let share = app.context_used as f64 / limit.max(1) as f64;
     let role = if share > 0.9 { Role::Warning } else { Role::Muted };
+    if !with_bar {
+        return vec![Piece::new(format!(" {}/{limit} ", app.context_used), style(role))];
+    }
     let (full, empty) = bar(share, 8, app);
     vec![
         Piece::new(" context ", style(Role::Muted)),
@@ -67,21 +79,20 @@ fn context(app: &App) -> Row {
 pub fn bottom(canvas: &mut Canvas<'_>, app: &App) {
     let style = |role| app.dress.theme.style(role);
     let mut left = state(app);
-    let keys = keys(app);
+    let mut hints = hints(app);
     if let Some((level, text)) = &app.notice {
         let role = level_role(*level);
         left.push(Piece::new("   ", style(Role::Muted)));
         let mark = if *level == Level::Info { "" } else { "! " };
         left.push(Piece::new(format!("{mark}{}", crate::text::sanitise_line(text)), style(role)));
     }
+    // What happens matters more than the keys, which the help has too.
     let width = canvas.width();
-    let needed = wrap::row_width(&left) + wrap::row_width(&keys) + 2;
-    if needed <= width {
-        canvas.right(0, &keys);
-        canvas.row(0, 0, &left);
-        return;
+    while wrap::row_width(&left) + wrap::row_width(&keys(hints, app)) + 2 > width {
+        let Some((_, fewer)) = hints.split_last() else { break };
+        hints = fewer;
     }
-    // A notice matters more than the keys, which the help has too.
+    canvas.right(0, &keys(hints, app));
     let taken: usize = left.iter().rev().skip(1).map(|piece| wrap::width(&piece.text)).sum();
     if let Some(last) = left.last_mut() {
         last.text =
@@ -124,9 +135,9 @@ fn state(app: &App) -> Row {
     }
 }
 
-fn keys(app: &App) -> Row {
-    let style = |role| app.dress.theme.style(role);
-    let hints: &[(Action, &str)] = match (app.walk.is_some(), app.running.is_some()) {
+/// The keys that matter now, the first the most.
+fn hints(app: &App) -> &'static [(Action, &'static str)] {
+    match (app.walk.is_some(), app.running.is_some()) {
         (true, _) => &[
             (Action::Back, "leave"),
             (Action::Right, "next token"),
@@ -135,8 +146,12 @@ fn keys(app: &App) -> Row {
         (_, true) => {
             &[(Action::Back, "stop"), (Action::Explain, "explain"), (Action::Help, "help")]
         }
-        _ => &[(Action::Submit, "send"), (Action::Newline, "new line"), (Action::Help, "help")],
-    };
+        _ => &[(Action::Help, "help"), (Action::Newline, "new line"), (Action::Submit, "send")],
+    }
+}
+
+fn keys(hints: &[(Action, &str)], app: &App) -> Row {
+    let style = |role| app.dress.theme.style(role);
     let mut row = Row::new();
     for (action, what) in hints {
         row.push(Piece::new(app.keymap.hint(*action), style(Role::Key)));

@@ -3,7 +3,7 @@
 use super::gauges;
 use super::paint::{Canvas, column, time};
 use super::slots::{self, Fate, Slot};
-use crate::event::Round;
+use crate::event::{Outcome, Round};
 use crate::tui::app::App;
 use crate::tui::theme::Role;
 use crate::tui::transcript::Answer;
@@ -31,14 +31,15 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &App) {
     let of = if live { String::new() } else { format!(" of {}", answer.rounds.len()) };
     let committed = round.committed.len();
     let cost = time(round.total_us() as f64);
+    let s = if committed == 1 { "" } else { "s" };
     let title = [
         Piece::new(format!("Round {}{of}", round.index + 1), style(Role::Title)),
         Piece::new(format!("  {}", slots::in_words(round)), style(Role::Text)),
-        Piece::new(format!(" = {committed} in {cost}"), style(Role::Muted)),
+        Piece::new(format!(" = {committed} token{s}, {cost}"), style(Role::Muted)),
     ];
     canvas.rule(0, &title, app);
     if canvas.height() < 8 {
-        marks(canvas, 1, &slots::slots(round, app), app);
+        marks(canvas, 1, round, app);
         pays(canvas, 2, answer, app);
         return;
     }
@@ -104,22 +105,26 @@ fn mark(fate: Fate, app: &App) -> ratatui::style::Style {
     ratatui::style::Style { fg, ..Default::default() }
 }
 
-/// One row: only the marks of the slots.
-fn marks(canvas: &mut Canvas<'_>, y: usize, slots: &[Slot], app: &App) {
+/// One row: the marks of the slots, then the tokens that were committed.
+fn marks(canvas: &mut Canvas<'_>, y: usize, round: &Round, app: &App) {
     let mut x = 1;
-    for slot in slots {
+    for slot in slots::slots(round, app) {
         x = canvas.text(x, y, slot.fate.glyph(app.dress.glyphs), mark(slot.fate, app));
         if slot.fate == Fate::Rejected {
             x = canvas.text(x, y, app.dress.glyphs.correction, mark(Fate::Bonus, app));
         }
     }
-    let shown =
-        slots.iter().take(6).filter_map(|slot| slot.target.as_deref().or(slot.draft.as_deref()));
-    let text: Vec<&str> = shown.collect();
-    let style = app.dress.theme.style(Role::Muted);
-    let room = canvas.width().saturating_sub(x + 3);
-    let text = wrap::truncate(&text.join(" "), room, app.dress.glyphs.ellipsis);
-    canvas.text(x + 2, y, &text, style);
+    x += 1;
+    for (token, outcome) in round.committed.iter().zip(round.outcomes()) {
+        let role = match outcome {
+            Outcome::Accepted => Role::Accepted,
+            Outcome::Bonus => Role::Bonus,
+            Outcome::Correction => Role::Correction,
+            Outcome::Plain => Role::Plain,
+        };
+        x += 1;
+        x = canvas.text(x, y, &slots::visible(&token.text, app), app.dress.theme.style(role));
+    }
 }
 
 fn time_row(canvas: &mut Canvas<'_>, y: usize, round: &Round, app: &App) {
@@ -155,5 +160,7 @@ fn history(canvas: &mut Canvas<'_>, y: usize, answer: &Answer, app: &App) {
     let x = canvas.row(LEFT, y, &gauges::slot_columns(&answer.stats, 16, app));
     let x = canvas.text(x + 2, y, "tokens by round ", muted);
     let cells = canvas.width().saturating_sub(x + 1);
-    canvas.row(x, y, &gauges::tau_history(&answer.rounds, most, cells, app));
+    for row in gauges::tau_history(&answer.rounds, most, cells, 1, app) {
+        canvas.row(x, y, &row);
+    }
 }

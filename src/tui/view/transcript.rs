@@ -8,7 +8,7 @@ use crate::tui::markdown::Look;
 use crate::tui::theme::Role;
 use crate::tui::transcript::{Answer, Item, level_role};
 use crate::tui::wrap::{self, Piece, Row};
-use ratatui::style::Style;
+use ratatui::style::{Modifier, Style};
 
 /// Cells left of the text.
 const INDENT: usize = 3;
@@ -135,7 +135,12 @@ fn draw_row(
             let end = (end..=piece.text.len()).find(|&i| piece.text.is_char_boundary(i));
             let end = end.unwrap_or(piece.text.len());
             let style = token_style(app, index, answer, token, piece.style);
-            x = canvas.text(x, y, &piece.text[at..end], style);
+            // Blanks before a word carry no underline: it would look like text.
+            let text = &piece.text[at..end];
+            let word = text.trim_start_matches(' ');
+            let blanks = style.remove_modifier(Modifier::UNDERLINED);
+            x = canvas.text(x, y, &text[..text.len() - word.len()], blanks);
+            x = canvas.text(x, y, word, style);
             at = end;
             let complete = source + at == answer.tokens[token].end;
             if app.ghosts && complete {
@@ -192,7 +197,12 @@ fn token_style(app: &App, item: usize, answer: &Answer, token: usize, base: Styl
             _ => Role::BandA,
         }),
     };
-    let style = role.map_or(base, |role| base.patch(theme.style(role)));
+    // Bold stays Markdown's: in running text the underline is mark enough.
+    let paint = |role| {
+        let style = theme.style(role);
+        Style { add_modifier: style.add_modifier - Modifier::BOLD, ..style }
+    };
+    let style = role.map_or(base, |role| base.patch(paint(role)));
     match app.walk {
         Some(walk) if (walk.item, walk.token) == (item, token) => {
             style.patch(theme.style(Role::Selection))

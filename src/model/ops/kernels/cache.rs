@@ -1,9 +1,12 @@
 //! Keys and values of one layer.
 
-use super::simd::{LANES, Simd};
 use super::shared::Shared;
+use super::simd::{LANES, Simd};
 use anyhow::{Result, ensure};
 use half::f16;
+
+/// Positions that attention takes together; memory grows by as many.
+pub const CHUNK: usize = 64;
 
 /// The widest head.
 pub const MAX_HEAD: usize = 512;
@@ -100,7 +103,7 @@ impl Cache {
     }
 
     /// Positions that it holds.
-    pub fn len(&self) -> usize {
+    pub fn positions(&self) -> usize {
         self.len
     }
 
@@ -114,8 +117,8 @@ impl Cache {
         ensure!(position == self.len, "position {position} after {} cached ones", self.len);
         let len = position + rows;
         ensure!(len <= self.capacity, "the context of {} tokens is full", self.capacity);
-        let tiles = len.div_ceil(LANES);
-        let (keys, values) = (tiles * LANES * self.head_dim, tiles * LANES * padded(self.head_dim));
+        let room = len.next_multiple_of(CHUNK);
+        let (keys, values) = (room * self.head_dim, room * padded(self.head_dim));
         fn grow<T: Element>(heads: &mut [Head<T>], keys: usize, values: usize) {
             for head in heads {
                 // After a cut they are already long enough.
@@ -138,7 +141,7 @@ pub fn bytes(kv_heads: usize, head_dim: usize, positions: usize, kv: KvType) -> 
         KvType::F32 => size_of::<f32>(),
         KvType::F16 => size_of::<f16>(),
     };
-    let positions = positions.div_ceil(LANES) * LANES;
+    let positions = positions.next_multiple_of(CHUNK);
     (kv_heads * (head_dim + padded(head_dim)) * element) as u64 * positions as u64
 }
 

@@ -69,11 +69,18 @@ impl<T: Copy + Send> Panels<T> {
         Shared::new(&mut self.elements)
     }
 
-    /// The panels in order.
+    /// All panels in order.
     #[inline(always)]
     pub fn iter(&self) -> impl Iterator<Item = Panel<'_, T>> {
-        let full = self.full * self.width;
-        self.elements.chunks(full.max(1)).enumerate().map(move |(i, elements)| Panel {
+        self.rows(0, self.rows)
+    }
+
+    /// The panels of `count` rows from `first` on, both multiples of whole panels or the end.
+    #[inline(always)]
+    pub fn rows(&self, first: usize, count: usize) -> impl Iterator<Item = Panel<'_, T>> {
+        let first = first / self.full;
+        let panels = self.elements.chunks((self.full * self.width).max(1)).enumerate();
+        panels.skip(first).take(count.div_ceil(self.full)).map(move |(i, elements)| Panel {
             elements,
             height: elements.len() / self.width,
             first: i * self.full,

@@ -382,19 +382,19 @@ impl Matrix {
             let (part, part_rows) = Part::check(tensor, width)?;
             let (layout, gave_way) = Layout::choose(part.dtype, quantise, width);
             if gave_way {
-                notes.push(format!("{}: {width} columns fit no block of 32, so it is kept dense",
-                    tensor.name));
+                let name = &tensor.name;
+                notes.push(format!("{name}: {width} columns are no blocks of 32: kept dense"));
             }
-            let packed = Tiles::pack(pool, &part, part_rows, width, layout);
-            let tiles = match packed {
+            let pack = |layout| Tiles::pack(pool, &part, part_rows, width, layout);
+            let tiles = match pack(layout) {
                 Some(tiles) => tiles,
                 None => {
-                    notes.push(format!("{}: numbers beyond a block's scale, so it is kept dense",
-                        tensor.name));
-                    match Tiles::pack(pool, &part, part_rows, width, Layout::F32) {
-                        Some(tiles) => tiles,
-                        None => bail!("tensor {}: {:?} cannot be decoded", tensor.name, part.dtype),
-                    }
+                    let Some(tiles) = pack(Layout::F32) else {
+                        bail!("tensor {}: {:?} cannot be decoded", tensor.name, part.dtype);
+                    };
+                    let name = &tensor.name;
+                    notes.push(format!("{name}: beyond the scale of a block, so it is kept dense"));
+                    tiles
                 }
             };
             let range = rows..rows + part_rows;

@@ -1,7 +1,8 @@
 //! Kernels for few rows on the CPU.
 //!
 //! - [`simd`]: one vector abstraction for all instruction sets, and the choice of one;
-//! - [`pool`], [`shared`]: threads, and memory that they fill together;
+//! - [`pool`], [`shared`], [`spare`]: threads, memory that they fill together, and buffers that
+//!   are used again;
 //! - [`ggml`], [`matrix`]: weights out of files, and the layouts that products read;
 //! - [`input`], [`product`]: activations, rounded to bytes, and `x · Wᵀ`;
 //! - [`cache`], [`attention`]: keys and values, and what looks them up;
@@ -23,3 +24,4 @@ pub mod pool;
 pub mod product;
 pub mod shared;
 pub mod simd;
+pub mod spare;

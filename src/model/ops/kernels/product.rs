@@ -15,6 +15,9 @@ use std::ops::Range;
 /// How far ahead of its use a weight is fetched, in bytes.
 const AHEAD: usize = 4096;
 
+/// Rows that meet all of a thread's tiles before the next rows come; whole panels.
+const BLOCK_ROWS: usize = 64;
+
 /// What a tile of weights is made of.
 trait Column: Copy {
     /// What it meets.
@@ -143,11 +146,7 @@ impl<T: Dense> Column for [T; LANES] {
     type Input = f32;
     /// Even and odd columns are summed apart: two chains of additions run side by side.
     #[inline(always)]
-    fn dot<S: Simd, const ROWS: usize>(
-        s: S,
-        tile: &[Self],
-        panel: &[[f32; ROWS]],
-    ) -> [S::F; ROWS] {
+    fn dot<S: Simd, const ROWS: usize>(s: S, tile: &[Self], panel: &[[f32; ROWS]]) -> [S::F; ROWS] {
         let mut even = [s.splat(0.0); ROWS];
         let mut odd = [s.splat(0.0); ROWS];
         let (pairs, last) = tile.as_chunks::<2>();
@@ -233,24 +232,27 @@ impl TileRange<'_> {
         C::Input: Send,
     {
         let Some(panels) = panels else { return };
-        for i in self.range.clone() {
-            let tile = &tiles[i * panels.width..][..panels.width];
-            let first = self.columns.start + i * LANES;
-            let columns = first..self.columns.end.min(first + LANES);
-            for panel in panels.iter() {
-                // Only the heights that the instruction set uses are compiled.
-                match panel.height {
-                    1 => self.one::<S, C, 1>(s, tile, &panel, panels.rows, columns.clone()),
-                    2 => self.one::<S, C, 2>(s, tile, &panel, panels.rows, columns.clone()),
-                    3 => self.one::<S, C, 3>(s, tile, &panel, panels.rows, columns.clone()),
-                    4 => self.one::<S, C, 4>(s, tile, &panel, panels.rows, columns.clone()),
-                    6 if S::ROWS == 8 => {
-                        self.one::<S, C, 6>(s, tile, &panel, panels.rows, columns.clone());
+        // Many rows go in blocks that stay in a near cache from one tile to the next.
+        for block in 0..panels.rows.div_ceil(BLOCK_ROWS) {
+            for i in self.range.clone() {
+                let tile = &tiles[i * panels.width..][..panels.width];
+                let first = self.columns.start + i * LANES;
+                let columns = first..self.columns.end.min(first + LANES);
+                for panel in panels.rows(block * BLOCK_ROWS, BLOCK_ROWS) {
+                    // Only the heights that the instruction set uses are compiled.
+                    match panel.height {
+                        1 => self.one::<S, C, 1>(s, tile, &panel, panels.rows, columns.clone()),
+                        2 => self.one::<S, C, 2>(s, tile, &panel, panels.rows, columns.clone()),
+                        3 => self.one::<S, C, 3>(s, tile, &panel, panels.rows, columns.clone()),
+                        4 => self.one::<S, C, 4>(s, tile, &panel, panels.rows, columns.clone()),
+                        6 if S::ROWS == 8 => {
+                            self.one::<S, C, 6>(s, tile, &panel, panels.rows, columns.clone());
+                        }
+                        8 if S::ROWS == 8 => {
+                            self.one::<S, C, 8>(s, tile, &panel, panels.rows, columns.clone());
+                        }
+                        _ => {}
                     }
-                    8 if S::ROWS == 8 => {
-                        self.one::<S, C, 8>(s, tile, &panel, panels.rows, columns.clone());
-                    }
-                    _ => {}
                 }
             }
         }
