@@ -10,7 +10,7 @@ use crate::engine::load::DEFAULT_CONTEXT;
 use crate::model::ops::Quantise;
 use crate::settings::Paths;
 use clap::{Args, Subcommand};
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Write, stderr, stdin, stdout};
 use std::process::ExitCode;
 
 /// The context that the answer to "does it fit" is given for.
@@ -95,7 +95,7 @@ fn selection(name: &str) -> Selection {
 
 fn list(store: &Store, json: bool) -> anyhow::Result<ExitCode> {
     let free = free_memory();
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout().lock();
     if json {
         let rows: Vec<serde_json::Value> = catalog::pairs()
             .iter()
@@ -166,9 +166,9 @@ fn pull(name: &str, offline: bool, store: &Store) -> anyhow::Result<ExitCode> {
     }
     download::fetch_all(&pair, store, &network, &mut watch)?;
     drop(watch);
-    println!("{} is ready: {}", pair.name, pair.target.path().display());
+    writeln!(stdout(), "{} is ready: {}", pair.name, pair.target.path().display())?;
     if let DraftPlace::None(why) = &pair.draft {
-        println!("no draft: {why}");
+        writeln!(stdout(), "no draft: {why}")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -187,10 +187,10 @@ fn verify(name: Option<&str>, store: &Store) -> anyhow::Result<ExitCode> {
         let result = catalog::verify(file, &mut watch)?;
         watch.clear();
         match result {
-            Ok(()) => println!("ok     {}", file.path.display()),
+            Ok(()) => writeln!(stdout(), "ok     {}", file.path.display())?,
             Err(why) => {
                 wrong += 1;
-                println!("WRONG  {}: {why}", file.path.display());
+                writeln!(stdout(), "WRONG  {}: {why}", file.path.display())?;
             }
         }
     }
@@ -203,28 +203,28 @@ fn verify(name: Option<&str>, store: &Store) -> anyhow::Result<ExitCode> {
 fn remove(name: &str, yes: bool, store: &Store) -> anyhow::Result<ExitCode> {
     let folders = catalog::removable(&selection(name), store)?;
     if folders.is_empty() {
-        eprintln!("nothing of {name} is in {}", store.models.display());
+        writeln!(stderr(), "nothing of {name} is in {}", store.models.display())?;
         return Ok(ExitCode::SUCCESS);
     }
     for folder in &folders {
-        eprintln!("{} ({})", folder.path.display(), size(folder.bytes));
+        writeln!(stderr(), "{} ({})", folder.path.display(), size(folder.bytes))?;
     }
     if !yes {
-        if !std::io::stdin().is_terminal() {
-            eprintln!("nobody to ask: give --yes to remove it");
+        if !stdin().is_terminal() {
+            writeln!(stderr(), "nobody to ask: give --yes to remove it")?;
             return Ok(ExitCode::from(2));
         }
-        eprint!("remove? [y/N] ");
+        write!(stderr(), "remove? [y/N] ")?;
         let mut reply = String::new();
-        std::io::stdin().read_line(&mut reply)?;
+        stdin().read_line(&mut reply)?;
         if !matches!(reply.trim(), "y" | "Y" | "yes") {
-            eprintln!("nothing removed");
+            writeln!(stderr(), "nothing removed")?;
             return Ok(ExitCode::SUCCESS);
         }
     }
     for folder in &folders {
         catalog::remove(folder)?;
     }
-    eprintln!("removed");
+    writeln!(stderr(), "removed")?;
     Ok(ExitCode::SUCCESS)
 }
