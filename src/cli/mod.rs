@@ -9,6 +9,7 @@ pub mod options;
 pub mod run;
 pub mod watch;
 
+use crate::catalog::CatalogError;
 use crate::engine::scripted::{Script, ScriptedEngine};
 use crate::engine::{self, CancelToken, Engine, EngineHandle};
 use crate::event::Message;
@@ -73,7 +74,9 @@ pub fn main(cli: Cli) -> ExitCode {
         Err(error) => {
             let text = crate::text::sanitise(&format!("{error:#}")).into_owned();
             let _ = writeln!(std::io::stderr(), "dflash-chat: {text}");
-            ExitCode::FAILURE
+            // A wrong name is wrong usage, a stopped download is cancelled.
+            let code = error.downcast_ref::<CatalogError>().map_or(1, CatalogError::exit_code);
+            ExitCode::from(code)
         }
     }
 }
