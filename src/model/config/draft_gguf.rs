@@ -78,7 +78,7 @@ impl DraftConfig {
             mask_token_id,
             taps,
             num_target_layers: None,
-            embedding_scale: None,
+            embedding_scale: keys.float("embedding_scale")?.map(|scale| scale as f32),
             final_softcap: keys
                 .float("final_logit_softcapping")?
                 .filter(|&cap| cap > 0.0)
