@@ -114,6 +114,10 @@ impl ScriptedEngine {
             let hint = Some("ask something else".to_string());
             return out.error("the script said that this fails", hint);
         }
+        if ids.len() >= self.script.ctx_limit {
+            let hint = Some("/new starts a conversation that fits".to_string());
+            return out.error("the conversation is longer than the context", hint);
+        }
         let reused = ids.iter().zip(&self.cache).take_while(|(a, b)| a == b).count();
         let reused = reused.min(ids.len().saturating_sub(1));
         out.emit(EngineEvent::RunStarted(Box::new(RunStarted {

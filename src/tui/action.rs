@@ -34,7 +34,9 @@ actions! {
     Eof = "eof", "quit, when the message is empty";
     Quit = "quit", "quit";
     Help = "help", "this help";
-    Panel = "panel", "show or hide the round";
+    Panel = "panel", "the panel: round, timeline, cost, none";
+    PanelWider = "panel_wider", "a wider panel";
+    PanelNarrower = "panel_narrower", "a narrower panel";
     Explain = "explain", "say what each figure means";
     NextTheme = "next_theme", "next theme";
     Colouring = "colouring", "colour the answer: plain, outcomes, rounds";

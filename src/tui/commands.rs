@@ -20,6 +20,7 @@ pub enum Command {
     Copy,
     Theme(String),
     Stats,
+    Cost,
     Explain,
     Pair(String),
     Quit,
@@ -59,6 +60,7 @@ pub const COMMANDS: &[Spec] = &[
     spec("pair", "[NAME]", "load another pair, or the same one again", false),
     spec("theme", "[NAME]", "colours; without a name, the next ones", true),
     spec("stats", "", "the figures of this session", true),
+    spec("cost", "", "measure what a verify pass costs at each length", false),
     spec("explain", "", "say what each figure means", true),
     spec("quit", "", "leave", true),
 ];
@@ -111,6 +113,7 @@ pub fn parse(input: &str) -> Result<(&'static Spec, Command), String> {
         "pair" => Command::Pair(rest.to_string()),
         "theme" => Command::Theme(rest.to_string()),
         "stats" => Command::Stats,
+        "cost" => Command::Cost,
         "explain" => Command::Explain,
         "quit" => Command::Quit,
         _ => return Err(usage()),

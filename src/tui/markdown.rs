@@ -9,6 +9,7 @@ mod blocks;
 mod inline;
 mod table;
 
+use super::highlight::Highlighter;
 use super::theme::{Glyphs, Theme};
 use super::wrap::Row;
 
@@ -34,6 +35,7 @@ pub struct Rendered {
     final_len: usize,
     /// Text length, width and epoch that `rows` are for.
     key: Option<(usize, usize, u64)>,
+    code: Highlighter,
 }
 
 impl Rendered {
@@ -63,7 +65,8 @@ impl Rendered {
             if !self.rows.is_empty() {
                 self.rows.push(Row::new());
             }
-            self.rows.extend(inline::render(&tail[range.clone()], start + range.start, look));
+            let block = &tail[range.clone()];
+            self.rows.extend(inline::render(block, start + range.start, look, &mut self.code));
         }
         &self.rows
     }

@@ -10,6 +10,7 @@ mod composer;
 mod effect;
 mod events;
 mod frame;
+mod highlight;
 mod history;
 pub mod keymap;
 mod markdown;

@@ -92,6 +92,8 @@ pub struct Theme {
     pub light: bool,
     /// The syntax-highlighting theme that goes with it.
     pub syntax: String,
+    /// The colours that it was resolved for.
+    pub depth: Depth,
     styles: Vec<Style>,
 }
 
@@ -141,6 +143,7 @@ impl Theme {
             name: own.name.clone(),
             light: light.as_deref() == Some("light"),
             syntax: syntax.unwrap_or_else(|| "base16-ocean.dark".into()),
+            depth,
             styles,
         };
         Ok((theme, warnings))
@@ -256,6 +259,15 @@ fn map_colours(mut style: Style, map: impl Fn(Color) -> Color) -> Style {
     style.fg = style.fg.map(&map);
     style.bg = style.bg.map(&map);
     style
+}
+
+/// `colour` as it can be shown; with sixteen colours or none, the terminal's own.
+pub fn reduce(colour: Color, depth: Depth) -> Color {
+    match depth {
+        Depth::TrueColor => colour,
+        Depth::Ansi256 => to_256(colour),
+        Depth::Ansi16 | Depth::None => Color::Reset,
+    }
 }
 
 /// The nearest of the colours 16 to 255; the first 16 are the terminal owner's own.

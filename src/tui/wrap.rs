@@ -35,6 +35,23 @@ pub enum Break {
     Anywhere,
 }
 
+/// `piece` cut into `runs`, each with its style over the piece's own; what no run covers keeps
+/// that.
+pub fn split(piece: &Piece, runs: &[(std::ops::Range<usize>, Style)]) -> Row {
+    let part = |range: std::ops::Range<usize>, style: Style| Piece {
+        text: piece.text.get(range.clone()).unwrap_or_default().to_string(),
+        style,
+        source: piece.source.map(|source| source + range.start),
+    };
+    let mut row: Row =
+        runs.iter().map(|(range, style)| part(range.clone(), piece.style.patch(*style))).collect();
+    let end = runs.last().map_or(0, |(range, _)| range.end);
+    if end < piece.text.len() {
+        row.push(part(end..piece.text.len(), piece.style));
+    }
+    row
+}
+
 /// Cells that `text` takes.
 pub fn width(text: &str) -> usize {
     text.graphemes(true).map(UnicodeWidthStr::width).sum()

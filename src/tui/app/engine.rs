@@ -37,9 +37,13 @@ impl App {
                     answer.finished = Some((reason, totals));
                 }
             }
-            EngineEvent::VerifyCost { .. } => {}
+            EngineEvent::VerifyCost { context, points } => {
+                self.measuring = false;
+                self.verify_cost = Some((context, points));
+            }
             EngineEvent::Notice(message) => self.tell(message.level, in_words(&message)),
             EngineEvent::Error(message) => {
+                self.measuring = false;
                 self.give_back_prompt();
                 self.tell(Level::Error, in_words(&message));
             }
@@ -51,6 +55,7 @@ impl App {
         if self.running.is_some() {
             self.give_back_prompt();
         }
+        self.measuring = false;
         self.engine = EngineState::Ended;
     }
 

@@ -1,6 +1,6 @@
 //! What the person does: keys, pastes, the mouse, commands.
 
-use super::{App, Colouring, EngineState, Overlay, Phase, Running};
+use super::{App, Colouring, EngineState, Overlay, Panel, Phase, Running};
 use crate::event::*;
 use crate::tui::action::Action;
 use crate::tui::commands::{self, Command};
@@ -69,7 +69,16 @@ impl App {
             Action::Quit => return vec![Effect::Quit],
             Action::Help => self.overlay = Some(Overlay::Help(0)),
             Action::Stats => self.overlay = Some(Overlay::Stats),
-            Action::Panel => self.panel = !self.panel,
+            Action::Panel => {
+                self.panel = match self.panel {
+                    Panel::Round => Panel::Timeline,
+                    Panel::Timeline => Panel::Cost,
+                    Panel::Cost => Panel::Hidden,
+                    Panel::Hidden => Panel::Round,
+                };
+            }
+            Action::PanelWider => self.panel_extra = (self.panel_extra + 4).min(60),
+            Action::PanelNarrower => self.panel_extra = (self.panel_extra - 4).max(-60),
             Action::Explain => self.toggle_explain(),
             Action::NextTheme => self.set_theme(""),
             Action::Colouring => self.next_colouring(),
@@ -262,6 +271,7 @@ impl App {
             Command::Copy => return self.copy_answer(),
             Command::Theme(name) => self.set_theme(&name),
             Command::Explain => self.toggle_explain(),
+            Command::Cost => return self.measure_cost(),
             Command::Pair(name) => {
                 let pair = if name.is_empty() { self.pair.clone() } else { name };
                 self.engine =
@@ -286,6 +296,22 @@ impl App {
         let prompt = Prompt::Messages(messages);
         let generate = Generate { prompt, ..self.generate.clone() };
         vec![Effect::Send(Box::new(EngineCommand::Generate(Box::new(generate))))]
+    }
+
+    /// Ask for the cost of a verify pass at the lengths that the pair can have.
+    fn measure_cost(&mut self) -> Vec<Effect> {
+        let Some(model) = self.model() else {
+            self.say(Level::Warning, "the model is not loaded yet");
+            return Vec::new();
+        };
+        let most = model.block_size.max(2);
+        let rows = [1, 2, 3, 4, 6, 8, 12, 16].into_iter().filter(|rows| *rows <= most).collect();
+        self.panel = Panel::Cost;
+        self.measuring = true;
+        self.say(Level::Info, "measuring what a verify pass costs");
+        let context = self.context_used.max(64);
+        let command = EngineCommand::MeasureVerifyCost { rows, context, repeats: 5 };
+        vec![Effect::Send(Box::new(command))]
     }
 
     fn copy_answer(&mut self) -> Vec<Effect> {
@@ -347,7 +373,9 @@ impl App {
 
     fn toggle_explain(&mut self) {
         self.explain = !self.explain;
-        self.panel |= self.explain;
+        if self.explain && self.panel == Panel::Hidden {
+            self.panel = Panel::Round;
+        }
     }
 
     /// The theme `name`, or the next one.

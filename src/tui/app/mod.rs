@@ -78,6 +78,20 @@ pub enum Overlay {
     Stats,
 }
 
+/// What the panel shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Panel {
+    /// One round.
+    #[default]
+    Round,
+    /// All rounds of an answer over time.
+    Timeline,
+    /// What block lengths cost and bring.
+    Cost,
+    /// Nothing: the transcript has the room.
+    Hidden,
+}
+
 /// How the tokens of an answer are coloured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Colouring {
@@ -142,8 +156,10 @@ pub struct App {
     pub notice: Option<(Level, String)>,
     /// What lies over the screen.
     pub overlay: Option<Overlay>,
-    /// Whether the round is shown.
-    pub panel: bool,
+    /// What the panel shows.
+    pub panel: Panel,
+    /// Cells that the panel beside the transcript is wider than usual.
+    pub panel_extra: i16,
     /// Whether the figures are explained.
     pub explain: bool,
     /// Whether rejected drafts are shown in the answer.
@@ -162,6 +178,10 @@ pub struct App {
     pub plain: PlainSteps,
     /// Tokens in the target's cache.
     pub context_used: usize,
+    /// What a verify pass costs, measured: tokens in the cache meanwhile, and the points.
+    pub verify_cost: Option<(usize, Vec<CostPoint>)>,
+    /// Whether that is being measured.
+    pub measuring: bool,
     /// When Ctrl+C was pressed last.
     interrupted: Option<Instant>,
 }
@@ -202,7 +222,8 @@ impl App {
             scroll: Scroll::default(),
             notice: None,
             overlay: None,
-            panel: true,
+            panel: Panel::default(),
+            panel_extra: 0,
             explain: false,
             ghosts: false,
             colouring: Colouring::default(),
@@ -212,6 +233,8 @@ impl App {
             keymap: start.keymap,
             plain: PlainSteps::default(),
             context_used: 0,
+            verify_cost: None,
+            measuring: false,
             interrupted: None,
         }
     }

@@ -1,6 +1,6 @@
 //! Walking the tokens of an answer: the panel shows the round behind each.
 
-use super::App;
+use super::{App, Panel};
 use crate::tui::action::Action;
 
 /// The token that is looked at.
@@ -21,7 +21,7 @@ impl App {
             _ => None,
         };
         if self.walk.is_some() {
-            self.panel = true;
+            self.panel = Panel::Round;
         }
     }
 

@@ -3,6 +3,7 @@
 use super::table::Table;
 use super::{Look, blocks};
 use crate::text::{sanitise, sanitise_line};
+use crate::tui::highlight::Highlighter;
 use crate::tui::theme::Role;
 use crate::tui::wrap::{self, Break, Piece, Row};
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
@@ -10,8 +11,8 @@ use ratatui::style::{Modifier, Style};
 use std::ops::Range;
 
 /// The rows of `block`, which stands at `base` in the whole text.
-pub fn render(block: &str, base: usize, look: Look<'_>) -> Vec<Row> {
-    let mut renderer = Renderer::new(block, base, look);
+pub fn render(block: &str, base: usize, look: Look<'_>, code: &mut Highlighter) -> Vec<Row> {
+    let mut renderer = Renderer::new(block, base, look, code);
     let masked = blocks::mask(block);
     for (event, range) in Parser::new_ext(&masked, blocks::options()).into_offset_iter() {
         renderer.event(event, range);
@@ -28,6 +29,7 @@ struct Prefix {
 }
 
 struct Renderer<'a> {
+    highlighter: &'a mut Highlighter,
     block: &'a str,
     base: usize,
     look: Look<'a>,
@@ -50,8 +52,9 @@ struct Code {
 }
 
 impl<'a> Renderer<'a> {
-    fn new(block: &'a str, base: usize, look: Look<'a>) -> Self {
+    fn new(block: &'a str, base: usize, look: Look<'a>, highlighter: &'a mut Highlighter) -> Self {
         Renderer {
+            highlighter,
             block,
             base,
             look,
@@ -289,6 +292,7 @@ impl<'a> Renderer<'a> {
         if code.lines.last().is_some_and(Vec::is_empty) {
             code.lines.pop();
         }
+        self.highlight(&mut code);
         let width = self.inner_width().saturating_sub(2).max(1);
         if !code.lang.is_empty() {
             let label = wrap::truncate(&code.lang, width, self.look.glyphs.ellipsis);
@@ -303,6 +307,18 @@ impl<'a> Renderer<'a> {
             }
         }
         self.gap = true;
+    }
+
+    fn highlight(&mut self, code: &mut Code) {
+        let texts: Vec<String> =
+            code.lines.iter().map(|line| line.iter().map(|p| p.text.as_str()).collect()).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let runs = self.highlighter.runs(&code.lang, &texts, self.look.theme);
+        for (line, runs) in code.lines.iter_mut().zip(runs) {
+            if let [piece] = line.as_slice() {
+                *line = wrap::split(piece, &runs);
+            }
+        }
     }
 
     fn inner_width(&self) -> usize {

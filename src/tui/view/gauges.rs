@@ -6,7 +6,7 @@ use crate::event::Round;
 use crate::stats::RunStats;
 use crate::tui::app::App;
 use crate::tui::theme::Role;
-use crate::tui::wrap::{Piece, Row};
+use crate::tui::wrap::{self, Break, Piece, Row};
 
 /// One round's time in `cells`: draft, verify, other, each with its own fill.
 pub fn time_bar(round: &Round, cells: usize, app: &App) -> Row {
@@ -126,6 +126,12 @@ pub fn tau_history(
     let share = |round: &Round| round.committed.len() as f64 / most.max(1) as f64;
     let shares: Vec<f64> = rounds[from..].iter().map(share).collect();
     tall_columns(&shares, height, 1, Role::Tau, app)
+}
+
+/// A sentence for those who see this for the first time.
+pub fn explained(text: &str, cells: usize, app: &App) -> Vec<Row> {
+    let line = [Piece::new(text, app.dress.theme.style(Role::Thinking))];
+    wrap::wrap(&line, cells, Break::Words)
 }
 
 /// The longest block of the pair, or of the rounds seen.

@@ -2,17 +2,20 @@
 //! same cells.
 
 mod composer;
+mod cost;
 mod gauges;
 mod help;
 mod paint;
 mod round;
+mod side;
 mod slots;
 mod stats;
 mod status;
 mod strip;
+mod timeline;
 mod transcript;
 
-use super::app::{App, Overlay};
+use super::app::{App, Overlay, Panel};
 use super::theme::Role;
 use paint::Canvas;
 use ratatui::Frame;
@@ -21,9 +24,9 @@ use ratatui::layout::Rect;
 /// Below this nothing useful can be shown.
 pub const LEAST: (u16, u16) = (60, 16);
 
-/// How the panel of the round is laid out.
+/// Where the panel is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Panel {
+enum Place {
     /// Beside the transcript, this wide.
     Side(u16),
     /// Between transcript and composer, this high.
@@ -33,14 +36,17 @@ enum Panel {
 
 /// The panel for a screen `width` wide with `rows` for it and the transcript, of which the
 /// transcript keeps a few.
-fn panel(app: &App, width: u16, rows: u16) -> Panel {
+fn place(app: &App, width: u16, rows: u16) -> Place {
+    let usual = (width * 2 / 5).clamp(48, 76);
     match (width, rows) {
-        _ if !app.panel => Panel::None,
-        (110.., _) => Panel::Side((width * 2 / 5).clamp(48, 76)),
-        (80.., 19..) if app.explain => Panel::Band(12),
-        (80.., 14..) => Panel::Band(7),
-        (_, 8..) => Panel::Band(2),
-        _ => Panel::None,
+        _ if app.panel == Panel::Hidden => Place::None,
+        (110.., _) => {
+            Place::Side(usual.saturating_add_signed(app.panel_extra).clamp(48, width - 50))
+        }
+        (80.., 19..) if app.explain => Place::Band(12),
+        (80.., 14..) => Place::Band(7),
+        (_, 8..) if app.panel == Panel::Round => Place::Band(2),
+        _ => Place::None,
     }
 }
 
@@ -57,13 +63,13 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
     // A rule under the title, where there are rows to spare.
     let head = if area.height >= 30 { 2 } else { 1 };
     let rows = area.height - head - 1 - composer_height;
-    let panel = panel(app, area.width, rows);
-    let band = match panel {
-        Panel::Band(height) => height + 1,
+    let place = place(app, area.width, rows);
+    let band = match place {
+        Place::Band(height) => height + 1,
         _ => 0,
     };
-    let side = match panel {
-        Panel::Side(width) => width + 1,
+    let side = match place {
+        Place::Side(width) => width + 1,
         _ => 0,
     };
     let body_height = rows - band;
@@ -79,18 +85,18 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
         Canvas::new(buffer, row(1, 1)).rule(0, &[], app);
     }
     transcript::draw(&mut Canvas::new(buffer, body), app);
-    match panel {
-        Panel::Side(width) => {
+    match place {
+        Place::Side(width) => {
             let x = area.x + area.width - width;
             let rule = Rect { x: x - 1, y: body.y, width: 1, height: body_height };
             Canvas::new(buffer, rule).vertical(app);
             let side = Rect { x, y: body.y, width, height: body_height };
-            round::draw(&mut Canvas::new(buffer, side), app);
+            side::draw(&mut Canvas::new(buffer, side), app);
         }
-        Panel::Band(height) => {
+        Place::Band(height) => {
             strip::draw(&mut Canvas::new(buffer, row(head + body_height, height + 1)), app);
         }
-        Panel::None => {}
+        Place::None => {}
     }
     status::bottom(&mut Canvas::new(buffer, bottom), app);
     let cursor = composer::draw(buffer, composer, app);

@@ -1,6 +1,6 @@
 //! The round beside the transcript: its slots as a table, then the gauges.
 
-use super::gauges;
+use super::gauges::{self, explained};
 use super::paint::{Canvas, bar, time};
 use super::slots::{self, Fate, Slot};
 use crate::event::{PlannedBy, Round};
@@ -224,9 +224,4 @@ fn slot_rows(stats: &RunStats, cells: usize, height: usize, app: &App) -> Vec<Ro
     let figures: String = shares[..shown].iter().map(percent).collect();
     rows.push(vec![Piece::new(figures, style(Role::Muted))]);
     rows
-}
-
-fn explained(text: &str, cells: usize, app: &App) -> Vec<Row> {
-    let line = [Piece::new(text, app.dress.theme.style(Role::Thinking))];
-    wrap::wrap(&line, cells, Break::Words)
 }

@@ -3,11 +3,12 @@
 use super::gauges;
 use super::paint::{Canvas, column, time};
 use super::slots::{self, Fate, Slot};
+use super::{cost, side};
 use crate::event::{Outcome, Round};
-use crate::tui::app::App;
+use crate::tui::app::{App, Panel};
 use crate::tui::theme::Role;
 use crate::tui::transcript::Answer;
-use crate::tui::wrap::{self, Break, Piece};
+use crate::tui::wrap::{self, Break, Piece, Row};
 
 /// Where the slots begin, after the names of the rows.
 const LEFT: usize = 9;
@@ -17,6 +18,12 @@ const WIDEST: usize = 12;
 /// Draw the shown round into a low area; the first row is a rule.
 pub fn draw(canvas: &mut Canvas<'_>, app: &App) {
     let style = |role| app.dress.theme.style(role);
+    let cells = canvas.width().saturating_sub(2);
+    match app.panel {
+        Panel::Timeline => return rows(canvas, "Timeline", side::timeline(cells, false, app), app),
+        Panel::Cost => return rows(canvas, "Cost", cost::rows(cells, app), app),
+        Panel::Round | Panel::Hidden => {}
+    }
     let Some((answer, round, live)) = app.shown_round() else {
         canvas.rule(0, &[Piece::new("Round", style(Role::Title))], app);
         let text = "Each round of the answer is shown here: what the draft proposed, what the \
@@ -57,6 +64,13 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &App) {
         for (y, row) in rows.iter().enumerate() {
             canvas.row(1, 9 + y, row);
         }
+    }
+}
+
+fn rows(canvas: &mut Canvas<'_>, title: &str, rows: Vec<Row>, app: &App) {
+    canvas.rule(0, &[Piece::new(title, app.dress.theme.style(Role::Title))], app);
+    for (y, row) in rows.iter().enumerate() {
+        canvas.row(1, y + 1, row);
     }
 }
 

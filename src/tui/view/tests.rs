@@ -95,6 +95,21 @@ fn an_answer_in_progress() {
 }
 
 #[test]
+fn the_other_panels() {
+    let mut app = ready_app();
+    ask(&mut app, "a long answer");
+    app.panel = Panel::Timeline;
+    snapshot("timeline", &mut app);
+    let command = sent(&submit(&mut app, "/cost")).unwrap();
+    for event in play(Some(command)) {
+        happen(&mut app, Event::Engine(event));
+    }
+    snapshot("cost", &mut app);
+    app.panel = Panel::Hidden;
+    insta::assert_snapshot!("no_panel_120x40", grid(&drawn(&mut app, 120, 40)));
+}
+
+#[test]
 fn markdown_answered() {
     let mut app = ready_app();
     ask(&mut app, "show me some markdown");
@@ -193,6 +208,11 @@ fn every_size_is_drawn() {
     app.explain = true;
     act(&mut app, Action::Walk);
     states.push(app.clone());
+    for panel in [Panel::Timeline, Panel::Cost, Panel::Hidden] {
+        app.panel = panel;
+        app.panel_extra = -60;
+        states.push(app.clone());
+    }
     act(&mut app, Action::Help);
     states.push(app.clone());
     app.overlay = Some(Overlay::Stats);
@@ -263,4 +283,48 @@ fn caches_change_nothing() {
     let cached = drawn(&mut app, 80, 24);
     app.dress.epoch += 1;
     assert_eq!(cached, drawn(&mut app, 80, 24));
+}
+
+/// The median time of drawing, in microseconds.
+fn draw_us(app: &mut App, width: u16, height: u16) -> u128 {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, app)).unwrap();
+    let mut times: Vec<u128> = (0..51)
+        .map(|_| {
+            let start = std::time::Instant::now();
+            terminal.draw(|frame| draw(frame, app)).unwrap();
+            start.elapsed().as_micros()
+        })
+        .collect();
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// What the screen may cost: the figures are printed, the bounds leave room for a busy machine.
+#[test]
+fn drawing_is_cheap() {
+    let mut app = ready_app();
+    app.explain = true;
+    app.ghosts = true;
+    ask(&mut app, "show me some code");
+    let open = draw_us(&mut app, 120, 40);
+    let mut one = ready_app();
+    ask(&mut one, "a long answer");
+    let tokens = one.transcript.last_answer().unwrap().tokens.len();
+    for _ in 0..100_000 / tokens {
+        app.transcript.items.extend(one.transcript.items.iter().cloned());
+    }
+    let long = draw_us(&mut app, 200, 60);
+    submit(&mut app, "a long answer");
+    let events = play(Some(sent(&submit(&mut ready_app(), "a long answer")).unwrap()));
+    let count = events.len() as u128;
+    let start = std::time::Instant::now();
+    for event in events {
+        happen(&mut app, Event::Engine(event));
+    }
+    let update = start.elapsed().as_micros() / count;
+    println!("draw 120x40 {open} us, 200x60 after 100,000 tokens {long} us; update {update} us");
+    assert!(open < 8_000, "{open} us");
+    assert!(long < 16_000, "{long} us");
+    assert!(update < 200, "{update} us");
 }

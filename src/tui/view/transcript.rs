@@ -69,20 +69,22 @@ fn draw_item(canvas: &mut Canvas<'_>, app: &mut App, index: usize, look: Look<'_
     // Drawing reads the rest of the state, so the item is taken out meanwhile.
     let blank = Item::Notice(crate::event::Level::Info, Default::default());
     let mut item = std::mem::replace(&mut app.transcript.items[index], blank);
-    let rows = item.rows(look).to_vec();
+    let rows = item.rows(look);
+    let count = rows.len();
     let visible = |row: usize| {
         let y = y + row as isize;
         (y >= 0 && y < canvas.height() as isize).then_some(y as usize)
     };
-    let places: Vec<(usize, &Row)> =
-        rows.iter().enumerate().filter_map(|(i, row)| Some((visible(i)?, row))).collect();
-    let footer = visible(rows.len());
+    let first = (-y).max(0) as usize;
+    let places: Vec<(usize, Row)> =
+        (first..count).map_while(|i| Some((visible(i)?, rows[i].clone()))).collect();
+    let footer = visible(count);
     match &item {
         Item::User(_) => {
             let style = app.dress.theme.style(Role::User);
             for (y, row) in places {
                 canvas.text(1, y, app.dress.glyphs.user, style);
-                canvas.row(INDENT, y, row);
+                canvas.row(INDENT, y, &row);
             }
         }
         Item::Notice(level, _) => {
@@ -91,12 +93,12 @@ fn draw_item(canvas: &mut Canvas<'_>, app: &mut App, index: usize, look: Look<'_
                 if i == 0 {
                     canvas.text(1, y, "!", style);
                 }
-                canvas.row(INDENT, y, row);
+                canvas.row(INDENT, y, &row);
             }
         }
         Item::Answer(answer) => {
             for (y, row) in places {
-                draw_row(canvas, app, index, answer, row, y, look.width);
+                draw_row(canvas, app, index, answer, &row, y, look.width);
             }
             if let Some(y) = footer {
                 let room = look.width;
