@@ -253,6 +253,7 @@ impl<T: Element> ChunkOfPanel<'_, '_, T> {
             }
         }
         let seen = seen_first..seen_end;
+        let width = padded(spec.head_dim);
         let mut weights = [[0.0; CHUNK]; N];
         if !seen.is_empty() {
             let queries = self.panel.elements.as_chunks().0;
@@ -260,7 +261,9 @@ impl<T: Element> ChunkOfPanel<'_, '_, T> {
                 let first = pair * 2 * LANES;
                 let at = (start + first) * spec.head_dim;
                 let keys = head.keys[at..at + 2 * LANES * spec.head_dim].as_chunks().0;
-                let scores = scores::<S, T, N>(s, keys.split_at(spec.head_dim), queries);
+                let values = head.values[(start + first) * width..].as_ptr();
+                let keys = keys.split_at(spec.head_dim);
+                let scores = scores::<S, T, N>(s, keys, queries, (values, 2 * LANES * width));
                 for (i, scores) in scores.into_iter().enumerate() {
                     for (half, score) in scores.into_iter().enumerate() {
                         let capped = match spec.softcap {
@@ -280,22 +283,27 @@ impl<T: Element> ChunkOfPanel<'_, '_, T> {
             self.to[i * stride + 1] = sum;
         }
         if !seen.is_empty() {
-            let width = padded(spec.head_dim);
             let values = &head.values[start * width..][..seen.end * width];
-            weighted_values::<S, T, N>(s, values, width, &weights, &sight, seen, self.to);
+            let next_keys = head.keys.as_ptr().wrapping_add((start + CHUNK) * spec.head_dim);
+            let values = Values { values, width, next_keys };
+            weighted_values::<S, T, N>(s, values, &weights, &sight, seen, self.to);
         }
     }
 }
 
-/// `q · k` of two tiles of keys, by query.
+/// `q · k` of two tiles of keys, by query. Meanwhile the values, so many from a place on, are
+/// fetched.
 #[inline(always)]
 fn scores<S: Simd, T: Element, const N: usize>(
     s: S,
     keys: (&[[T; LANES]], &[[T; LANES]]),
     queries: &[[f32; N]],
+    (values, count): (*const T, usize),
 ) -> [[S::F; 2]; N] {
     let mut sums = [[s.splat(0.0); 2]; N];
-    for ((first, second), q) in keys.0.iter().zip(keys.1).zip(queries) {
+    let step = count.div_ceil(keys.0.len());
+    for (i, ((first, second), q)) in keys.0.iter().zip(keys.1).zip(queries).enumerate() {
+        s.prefetch(values.wrapping_add(i * step));
         let (first, second) = (T::load(s, first), T::load(s, second));
         for i in 0..N {
             let q = s.splat(q[i]);
@@ -330,12 +338,20 @@ fn soft_max<S: Simd>(s: S, scores: &mut [f32; CHUNK], seen: &Range<usize>) -> (f
     (largest, s.sum(sum))
 }
 
+/// The values of a chunk.
+#[derive(Clone, Copy)]
+struct Values<'a, T> {
+    values: &'a [T],
+    width: usize,
+    /// The keys of the next chunk, to be fetched meanwhile.
+    next_keys: *const T,
+}
+
 /// The weighted sums of the values that each query sees, position by position.
 #[inline(always)]
 fn weighted_values<S: Simd, T: Element, const N: usize>(
     s: S,
-    values: &[T],
-    width: usize,
+    values: Values<'_, T>,
     weights: &[[f32; CHUNK]; N],
     sight: &Sight<N>,
     seen: Range<usize>,
@@ -349,16 +365,14 @@ fn weighted_values<S: Simd, T: Element, const N: usize>(
     if common.is_empty() {
         common = seen.end..seen.end;
     }
-    let mut column = 0;
+    let (width, mut column) = (values.width, 0);
     while column + 2 * LANES <= width {
-        let sums =
-            columns::<S, T, N, 2>(s, (values, width, column), weights, sight, &seen, &common);
+        let sums = columns::<S, T, N, 2>(s, values, column, weights, sight, &seen, &common);
         store_columns(s, sums, width, column, to);
         column += 2 * LANES;
     }
     if column < width {
-        let sums =
-            columns::<S, T, N, 1>(s, (values, width, column), weights, sight, &seen, &common);
+        let sums = columns::<S, T, N, 1>(s, values, column, weights, sight, &seen, &common);
         store_columns(s, sums, width, column, to);
     }
 }
@@ -383,18 +397,18 @@ fn store_columns<S: Simd, const N: usize, const C: usize>(
 #[inline(always)]
 fn columns<S: Simd, T: Element, const N: usize, const C: usize>(
     s: S,
-    (values, width, column): (&[T], usize, usize),
+    values: Values<'_, T>,
+    column: usize,
     weights: &[[f32; CHUNK]; N],
     sight: &Sight<N>,
     seen: &Range<usize>,
     common: &Range<usize>,
 ) -> [[S::F; N]; C] {
     let mut sums = [[s.splat(0.0); N]; C];
-    let values = (values, width, column);
     let (before, after) = (seen.start..common.start, common.end..seen.end);
-    add_values::<S, T, N, C, true>(s, values, weights, sight, before, &mut sums);
-    add_values::<S, T, N, C, false>(s, values, weights, sight, common.clone(), &mut sums);
-    add_values::<S, T, N, C, true>(s, values, weights, sight, after, &mut sums);
+    add_values::<S, T, N, C, true>(s, values, column, weights, sight, before, &mut sums);
+    add_values::<S, T, N, C, false>(s, values, column, weights, sight, common.clone(), &mut sums);
+    add_values::<S, T, N, C, true>(s, values, column, weights, sight, after, &mut sums);
     sums
 }
 
@@ -402,13 +416,15 @@ fn columns<S: Simd, T: Element, const N: usize, const C: usize>(
 #[inline(always)]
 fn add_values<S: Simd, T: Element, const N: usize, const C: usize, const ASK: bool>(
     s: S,
-    (values, width, column): (&[T], usize, usize),
+    Values { values, width, next_keys }: Values<'_, T>,
+    column: usize,
     weights: &[[f32; CHUNK]; N],
     sight: &Sight<N>,
     positions: Range<usize>,
     sums: &mut [[S::F; N]; C],
 ) {
     for position in positions {
+        s.prefetch(next_keys.wrapping_add(position * width + column));
         let mut value = [s.splat(0.0); C];
         for (c, value) in value.iter_mut().enumerate() {
             *value = load_at(s, values, position * width + column + c * LANES);
