@@ -6,7 +6,7 @@
 //! whatever rows stand beside it and however chunks are spread over threads. Positions that
 //! a query does not see are left out, not multiplied by zero.
 
-use super::cache::{CHUNK, Cache, Element, Head, HeadWriter, Heads, MAX_HEAD, padded};
+use super::cache::{CHUNK, Cache, Element, MAX_HEAD, Reader, Shape, Store, Writer, padded};
 use super::input::{Panel, Panels, Slots};
 use super::math::{Norm, exp, rms_factor, scale_row, soft_cap};
 use super::pool::Pool;
@@ -87,7 +87,7 @@ struct PrepareRow<'a, T> {
     turns: (&'a [f32], &'a [f32]),
     /// By key head.
     queries: &'a [Shared<'a, f32>],
-    cache: &'a [HeadWriter<'a, T>],
+    cache: Writer<'a, T>,
     full: usize,
 }
 
@@ -144,7 +144,7 @@ impl<T: Element> Kernel for PrepareRow<'_, T> {
         let (keys, values) = kv.split_at(spec.kv_heads * width);
         let values = if spec.values_are_keys { keys } else { values };
         let mut value = [0.0; MAX_HEAD];
-        for (i, cache) in self.cache.iter().enumerate() {
+        for i in 0..spec.kv_heads {
             let x = &values[i * width..][..width];
             value[..width].copy_from_slice(x);
             if let Some(eps) = spec.value_norm {
@@ -156,7 +156,7 @@ impl<T: Element> Kernel for PrepareRow<'_, T> {
             }
             prepare_head(s, &keys[i * width..][..width], k_norm, self.turns, 1.0, &mut head);
             // SAFETY: each row, and so each position, is one part of the work; nobody reads.
-            unsafe { cache.set(s, self.position, width, &head, &value) };
+            unsafe { self.cache.set(s, (i, self.position), &head, &value) };
         }
     }
 }
@@ -184,7 +184,9 @@ fn record(head_dim: usize) -> usize {
 #[derive(Clone, Copy)]
 struct Lookup<'a, T> {
     spec: &'a AttentionSpec,
-    head: &'a Head<T>,
+    cache: Reader<'a, T>,
+    /// Which key head.
+    head: usize,
     queries: &'a Queries,
     /// Position of the first row.
     position: usize,
@@ -238,7 +240,8 @@ impl<T: Element> Kernel for ChunkOfPanel<'_, '_, T> {
 impl<T: Element> ChunkOfPanel<'_, '_, T> {
     #[inline(always)]
     fn queries<S: Simd, const N: usize>(self, s: S) {
-        let Lookup { spec, head, .. } = self.lookup;
+        let Lookup { spec, cache, head, .. } = self.lookup;
+        let (keys, values) = cache.block(head, self.chunk);
         let start = self.chunk * CHUNK;
         // What each query sees of the chunk, counted from its start.
         let mut sight: Sight<N> = [const { 0..0 }; N];
@@ -259,9 +262,9 @@ impl<T: Element> ChunkOfPanel<'_, '_, T> {
             let queries = self.panel.elements.as_chunks().0;
             for pair in seen.start / (2 * LANES)..seen.end.div_ceil(2 * LANES) {
                 let first = pair * 2 * LANES;
-                let at = (start + first) * spec.head_dim;
-                let keys = head.keys[at..at + 2 * LANES * spec.head_dim].as_chunks().0;
-                let values = head.values[(start + first) * width..].as_ptr();
+                let keys = &keys[first * spec.head_dim..][..2 * LANES * spec.head_dim];
+                let keys = keys.as_chunks().0;
+                let values = values[first * width..].as_ptr();
                 let keys = keys.split_at(spec.head_dim);
                 let scores = scores::<S, T, N>(s, keys, queries, (values, 2 * LANES * width));
                 for (i, scores) in scores.into_iter().enumerate() {
@@ -283,8 +286,8 @@ impl<T: Element> ChunkOfPanel<'_, '_, T> {
             self.to[i * stride + 1] = sum;
         }
         if !seen.is_empty() {
-            let values = &head.values[start * width..][..seen.end * width];
-            let next_keys = head.keys.as_ptr().wrapping_add((start + CHUNK) * spec.head_dim);
+            // With fewer chunks than this one's there are none, but nothing is read either.
+            let next_keys = keys.as_ptr().wrapping_add(spec.kv_heads * (keys.len() + values.len()));
             let values = Values { values, width, next_keys };
             weighted_values::<S, T, N>(s, values, &weights, &sight, seen, self.to);
         }
@@ -501,9 +504,10 @@ pub fn append(
     cache.extend(position, rows)?;
     let len = cache.positions();
     let row = |i: usize| &x[i * width..][..width];
-    match &mut cache.heads {
-        Heads::F32(heads) => append_to(compute, (rows, &row), heading, heads, position, to, len),
-        Heads::F16(heads) => append_to(compute, (rows, &row), heading, heads, position, to, len),
+    let shape = cache.shape;
+    match &mut cache.store {
+        Store::F32(x) => append_to(compute, (rows, &row), heading, (x, shape), position, to, len),
+        Store::F16(x) => append_to(compute, (rows, &row), heading, (x, shape), position, to, len),
     }
     Ok(())
 }
@@ -512,7 +516,7 @@ fn append_to<'x, T: Element>(
     (pool, isa): (&Pool, Isa),
     (rows, row): (usize, &(dyn Fn(usize) -> &'x [f32] + Sync)),
     heading: Heading<'_>,
-    heads: &mut [Head<T>],
+    (numbers, shape): (&mut [T], Shape),
     position: usize,
     to: Option<&mut [f32]>,
     len: usize,
@@ -527,7 +531,7 @@ fn append_to<'x, T: Element>(
     }
     {
         let queries: Vec<_> = queries.iter_mut().map(Panels::shared).collect();
-        let writers: Vec<_> = heads.iter_mut().map(HeadWriter::new).collect();
+        let cache = Writer::new(numbers, shape);
         let pairs = heading.rope.pairs();
         heading.rope.with(len, |turns| {
             let one = |i: usize| {
@@ -541,7 +545,7 @@ fn append_to<'x, T: Element>(
                     position,
                     turns,
                     queries: &queries,
-                    cache: &writers,
+                    cache,
                     full,
                 });
             };
@@ -553,11 +557,9 @@ fn append_to<'x, T: Element>(
         });
     }
     if let Some(to) = to {
-        let lookups: Vec<_> = heads
-            .iter()
-            .zip(&queries)
-            .map(|(head, queries)| Lookup { spec, head, queries, position, len })
-            .collect();
+        let cache = Reader { numbers, shape };
+        let lookup = |(head, queries)| Lookup { spec, cache, head, queries, position, len };
+        let lookups: Vec<_> = queries.iter().enumerate().map(lookup).collect();
         attend(pool, isa, &lookups, to);
     }
 }
@@ -600,9 +602,10 @@ fn attend<T: Element>(pool: &Pool, isa: Isa, lookups: &[Lookup<'_, T>], to: &mut
     let mut records = Buffer::any(lookups.len() * chunks.len() * step);
     let shared = Shared::new(&mut records);
     pool.run(lookups.len() * chunks.len(), &|part| {
-        let (h, chunk) = (part / chunks.len(), part % chunks.len());
+        // In the order of the memory.
+        let (h, chunk) = (part % lookups.len(), part / lookups.len());
         for panel in lookups[h].queries.iter() {
-            let at = part * step + panel.first * record;
+            let at = (h * chunks.len() + chunk) * step + panel.first * record;
             // SAFETY: each part of the work has its own records.
             let to = unsafe { shared.part(at..at + panel.height * record) };
             let chunk = chunks.start + chunk;
