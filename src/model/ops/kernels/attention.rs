@@ -280,14 +280,14 @@ impl<T: Element> ChunkOfPanel<'_, '_, T> {
             }
         }
         let stride = record(spec.head_dim);
-        for i in 0..N {
-            let (largest, sum) = soft_max(s, &mut weights[i], &sight[i]);
+        let summed = soft_max(s, &mut weights, &sight);
+        for (i, (largest, sum)) in summed.into_iter().enumerate() {
             self.to[i * stride] = largest;
             self.to[i * stride + 1] = sum;
         }
         if !seen.is_empty() {
-            // With fewer chunks than this one's there are none, but nothing is read either.
-            let next_keys = keys.as_ptr().wrapping_add(spec.kv_heads * (keys.len() + values.len()));
+            // The next head's, or the next chunk's: mostly this thread's next part.
+            let next_keys = keys.as_ptr().wrapping_add(keys.len() + values.len());
             let values = Values { values, width, next_keys };
             weighted_values::<S, T, N>(s, values, &weights, &sight, seen, self.to);
         }
@@ -316,29 +316,40 @@ fn scores<S: Simd, T: Element, const N: usize>(
     sums
 }
 
-/// Scores → weights `e^(score - largest)` in the range `seen`, zero beside it within its
-/// vectors. Returns the largest score (-∞ if nothing is seen) and the sum of the weights.
+/// Scores → weights `e^(score - largest)` where a query sees, zero beside it within the
+/// vectors. Returns each query's largest score (-∞ if it sees nothing) and the sum of its
+/// weights.
 #[inline(always)]
-fn soft_max<S: Simd>(s: S, scores: &mut [f32; CHUNK], seen: &Range<usize>) -> (f32, f32) {
-    if seen.is_empty() {
-        return (f32::NEG_INFINITY, 0.0);
+fn soft_max<S: Simd, const N: usize>(
+    s: S,
+    scores: &mut [[f32; CHUNK]; N],
+    sight: &Sight<N>,
+) -> [(f32, f32); N] {
+    let mut summed = [(f32::NEG_INFINITY, 0.0); N];
+    // Queries side by side, for the steps of one wait for each other.
+    for i in 0..N {
+        let seen = &sight[i];
+        let (first, last) = (seen.start / LANES, seen.end.div_ceil(LANES));
+        scores[i][first * LANES..seen.start].fill(f32::NEG_INFINITY);
+        scores[i][seen.end..last * LANES].fill(f32::NEG_INFINITY);
+        let mut largest = s.splat(f32::NEG_INFINITY);
+        for tile in &scores[i].as_chunks().0[first..last] {
+            largest = s.max(s.load(tile), largest);
+        }
+        summed[i].0 = s.largest(largest);
     }
-    let (first, last) = (seen.start / LANES, seen.end.div_ceil(LANES));
-    scores[first * LANES..seen.start].fill(f32::NEG_INFINITY);
-    scores[seen.end..last * LANES].fill(f32::NEG_INFINITY);
-    let tiles = &mut scores.as_chunks_mut::<LANES>().0[first..last];
-    let mut largest = s.splat(f32::NEG_INFINITY);
-    for tile in tiles.iter() {
-        largest = s.max(s.load(tile), largest);
+    for i in 0..N {
+        let (first, last) = (sight[i].start / LANES, sight[i].end.div_ceil(LANES));
+        let largest = s.splat(summed[i].0);
+        let mut sum = s.splat(0.0);
+        for tile in &mut scores[i].as_chunks_mut().0[first..last] {
+            let weight = exp(s, s.sub(s.load(tile), largest));
+            s.store(tile, weight);
+            sum = s.add(sum, weight);
+        }
+        summed[i].1 = s.sum(sum);
     }
-    let largest = s.largest(largest);
-    let mut sum = s.splat(0.0);
-    for tile in tiles.iter_mut() {
-        let weight = exp(s, s.sub(s.load(tile), s.splat(largest)));
-        s.store(tile, weight);
-        sum = s.add(sum, weight);
-    }
-    (largest, s.sum(sum))
+    summed
 }
 
 /// The values of a chunk.
