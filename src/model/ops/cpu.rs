@@ -9,6 +9,8 @@ use super::kernels::choose::Choose;
 use super::kernels::input::Input;
 use super::kernels::math::{GateRow, Norm, NormRow, SoftCap};
 use super::kernels::matrix::{Matrix, Tiles};
+use super::kernels::memory::Memory;
+use super::kernels::pack::pack;
 use super::kernels::pool::Pool;
 use super::kernels::product::{Then, product};
 use super::kernels::simd::Isa;
@@ -25,6 +27,7 @@ pub struct Cpu {
     isa: Isa,
     quantise: Quantise,
     kv: KvType,
+    memory: Memory,
     notes: Mutex<Vec<String>>,
 }
 
@@ -65,7 +68,8 @@ impl Cpu {
 
     /// Compute with the instructions `isa`.
     pub fn with_isa(isa: Isa, threads: usize, quantise: Quantise, kv: KvType) -> Cpu {
-        Cpu { pool: Pool::new(threads), isa, quantise, kv, notes: Mutex::default() }
+        let (pool, memory) = (Pool::new(threads), Memory::default());
+        Cpu { pool, isa, quantise, kv, memory, notes: Mutex::default() }
     }
 
     /// What could not be kept as asked, one line a tensor.
@@ -145,7 +149,7 @@ impl Ops for Cpu {
 
     fn linear(&self, parts: &[RawTensor<'_>], bias: Option<Vec<f32>>) -> Result<Matrix> {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        Matrix::pack(&self.pool, parts, bias, self.quantise, &mut notes)
+        pack((&self.pool, &self.memory), parts, bias, self.quantise, &mut notes)
     }
 
     fn linear_shape(&self, linear: &Matrix) -> (usize, usize) {
@@ -157,7 +161,7 @@ impl Ops for Cpu {
     }
 
     fn select_rows(&self, linear: &Matrix, ids: &[u32]) -> Result<Matrix> {
-        linear.select(&self.pool, ids)
+        linear.select((&self.pool, &self.memory), ids)
     }
 
     fn norm(&self, weight: Vec<f32>, eps: f32) -> Result<Norm> {

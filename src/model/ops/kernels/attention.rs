@@ -6,7 +6,7 @@
 //! whatever rows stand beside it and however chunks are spread over threads. Positions that
 //! a query does not see are left out, not multiplied by zero.
 
-use super::cache::{CHUNK, Cache, Element, Head, HeadWriter, Heads, MAX_HEAD, padded};
+use super::cache::{CHUNK, Cache, Element, MAX_HEAD, Reader, Shape, Store, Writer, padded};
 use super::input::{Panel, Panels, Slots};
 use super::math::{Norm, exp, rms_factor, scale_row, soft_cap};
 use super::pool::Pool;
@@ -87,7 +87,7 @@ struct PrepareRow<'a, T> {
     turns: (&'a [f32], &'a [f32]),
     /// By key head.
     queries: &'a [Shared<'a, f32>],
-    cache: &'a [HeadWriter<'a, T>],
+    cache: Writer<'a, T>,
     full: usize,
 }
 
@@ -144,7 +144,7 @@ impl<T: Element> Kernel for PrepareRow<'_, T> {
         let (keys, values) = kv.split_at(spec.kv_heads * width);
         let values = if spec.values_are_keys { keys } else { values };
         let mut value = [0.0; MAX_HEAD];
-        for (i, cache) in self.cache.iter().enumerate() {
+        for i in 0..spec.kv_heads {
             let x = &values[i * width..][..width];
             value[..width].copy_from_slice(x);
             if let Some(eps) = spec.value_norm {
@@ -156,7 +156,7 @@ impl<T: Element> Kernel for PrepareRow<'_, T> {
             }
             prepare_head(s, &keys[i * width..][..width], k_norm, self.turns, 1.0, &mut head);
             // SAFETY: each row, and so each position, is one part of the work; nobody reads.
-            unsafe { cache.set(s, self.position, width, &head, &value) };
+            unsafe { self.cache.set(s, (i, self.position), &head, &value) };
         }
     }
 }
@@ -184,7 +184,9 @@ fn record(head_dim: usize) -> usize {
 #[derive(Clone, Copy)]
 struct Lookup<'a, T> {
     spec: &'a AttentionSpec,
-    head: &'a Head<T>,
+    cache: Reader<'a, T>,
+    /// Which key head.
+    head: usize,
     queries: &'a Queries,
     /// Position of the first row.
     position: usize,
@@ -238,7 +240,8 @@ impl<T: Element> Kernel for ChunkOfPanel<'_, '_, T> {
 impl<T: Element> ChunkOfPanel<'_, '_, T> {
     #[inline(always)]
     fn queries<S: Simd, const N: usize>(self, s: S) {
-        let Lookup { spec, head, .. } = self.lookup;
+        let Lookup { spec, cache, head, .. } = self.lookup;
+        let (keys, values) = cache.block(head, self.chunk);
         let start = self.chunk * CHUNK;
         // What each query sees of the chunk, counted from its start.
         let mut sight: Sight<N> = [const { 0..0 }; N];
@@ -253,14 +256,17 @@ impl<T: Element> ChunkOfPanel<'_, '_, T> {
             }
         }
         let seen = seen_first..seen_end;
+        let width = padded(spec.head_dim);
         let mut weights = [[0.0; CHUNK]; N];
         if !seen.is_empty() {
             let queries = self.panel.elements.as_chunks().0;
             for pair in seen.start / (2 * LANES)..seen.end.div_ceil(2 * LANES) {
                 let first = pair * 2 * LANES;
-                let at = (start + first) * spec.head_dim;
-                let keys = head.keys[at..at + 2 * LANES * spec.head_dim].as_chunks().0;
-                let scores = scores::<S, T, N>(s, keys.split_at(spec.head_dim), queries);
+                let keys = &keys[first * spec.head_dim..][..2 * LANES * spec.head_dim];
+                let keys = keys.as_chunks().0;
+                let values = values[first * width..].as_ptr();
+                let keys = keys.split_at(spec.head_dim);
+                let scores = scores::<S, T, N>(s, keys, queries, (values, 2 * LANES * width));
                 for (i, scores) in scores.into_iter().enumerate() {
                     for (half, score) in scores.into_iter().enumerate() {
                         let capped = match spec.softcap {
@@ -274,28 +280,33 @@ impl<T: Element> ChunkOfPanel<'_, '_, T> {
             }
         }
         let stride = record(spec.head_dim);
-        for i in 0..N {
-            let (largest, sum) = soft_max(s, &mut weights[i], &sight[i]);
+        let summed = soft_max(s, &mut weights, &sight);
+        for (i, (largest, sum)) in summed.into_iter().enumerate() {
             self.to[i * stride] = largest;
             self.to[i * stride + 1] = sum;
         }
         if !seen.is_empty() {
-            let width = padded(spec.head_dim);
-            let values = &head.values[start * width..][..seen.end * width];
-            weighted_values::<S, T, N>(s, values, width, &weights, &sight, seen, self.to);
+            // The next head's, or the next chunk's: mostly this thread's next part.
+            let next_keys = keys.as_ptr().wrapping_add(keys.len() + values.len());
+            let values = Values { values, width, next_keys };
+            weighted_values::<S, T, N>(s, values, &weights, &sight, seen, self.to);
         }
     }
 }
 
-/// `q · k` of two tiles of keys, by query.
+/// `q · k` of two tiles of keys, by query. Meanwhile the values, so many from a place on, are
+/// fetched.
 #[inline(always)]
 fn scores<S: Simd, T: Element, const N: usize>(
     s: S,
     keys: (&[[T; LANES]], &[[T; LANES]]),
     queries: &[[f32; N]],
+    (values, count): (*const T, usize),
 ) -> [[S::F; 2]; N] {
     let mut sums = [[s.splat(0.0); 2]; N];
-    for ((first, second), q) in keys.0.iter().zip(keys.1).zip(queries) {
+    let step = count.div_ceil(keys.0.len());
+    for (i, ((first, second), q)) in keys.0.iter().zip(keys.1).zip(queries).enumerate() {
+        s.prefetch(values.wrapping_add(i * step));
         let (first, second) = (T::load(s, first), T::load(s, second));
         for i in 0..N {
             let q = s.splat(q[i]);
@@ -305,37 +316,56 @@ fn scores<S: Simd, T: Element, const N: usize>(
     sums
 }
 
-/// Scores → weights `e^(score - largest)` in the range `seen`, zero beside it within its
-/// vectors. Returns the largest score (-∞ if nothing is seen) and the sum of the weights.
+/// Scores → weights `e^(score - largest)` where a query sees, zero beside it within the
+/// vectors. Returns each query's largest score (-∞ if it sees nothing) and the sum of its
+/// weights.
 #[inline(always)]
-fn soft_max<S: Simd>(s: S, scores: &mut [f32; CHUNK], seen: &Range<usize>) -> (f32, f32) {
-    if seen.is_empty() {
-        return (f32::NEG_INFINITY, 0.0);
+fn soft_max<S: Simd, const N: usize>(
+    s: S,
+    scores: &mut [[f32; CHUNK]; N],
+    sight: &Sight<N>,
+) -> [(f32, f32); N] {
+    let mut summed = [(f32::NEG_INFINITY, 0.0); N];
+    // Queries side by side, for the steps of one wait for each other.
+    for i in 0..N {
+        let seen = &sight[i];
+        let (first, last) = (seen.start / LANES, seen.end.div_ceil(LANES));
+        scores[i][first * LANES..seen.start].fill(f32::NEG_INFINITY);
+        scores[i][seen.end..last * LANES].fill(f32::NEG_INFINITY);
+        let mut largest = s.splat(f32::NEG_INFINITY);
+        for tile in &scores[i].as_chunks().0[first..last] {
+            largest = s.max(s.load(tile), largest);
+        }
+        summed[i].0 = s.largest(largest);
     }
-    let (first, last) = (seen.start / LANES, seen.end.div_ceil(LANES));
-    scores[first * LANES..seen.start].fill(f32::NEG_INFINITY);
-    scores[seen.end..last * LANES].fill(f32::NEG_INFINITY);
-    let tiles = &mut scores.as_chunks_mut::<LANES>().0[first..last];
-    let mut largest = s.splat(f32::NEG_INFINITY);
-    for tile in tiles.iter() {
-        largest = s.max(s.load(tile), largest);
+    for i in 0..N {
+        let (first, last) = (sight[i].start / LANES, sight[i].end.div_ceil(LANES));
+        let largest = s.splat(summed[i].0);
+        let mut sum = s.splat(0.0);
+        for tile in &mut scores[i].as_chunks_mut().0[first..last] {
+            let weight = exp(s, s.sub(s.load(tile), largest));
+            s.store(tile, weight);
+            sum = s.add(sum, weight);
+        }
+        summed[i].1 = s.sum(sum);
     }
-    let largest = s.largest(largest);
-    let mut sum = s.splat(0.0);
-    for tile in tiles.iter_mut() {
-        let weight = exp(s, s.sub(s.load(tile), s.splat(largest)));
-        s.store(tile, weight);
-        sum = s.add(sum, weight);
-    }
-    (largest, s.sum(sum))
+    summed
+}
+
+/// The values of a chunk.
+#[derive(Clone, Copy)]
+struct Values<'a, T> {
+    values: &'a [T],
+    width: usize,
+    /// The keys of the next chunk, to be fetched meanwhile.
+    next_keys: *const T,
 }
 
 /// The weighted sums of the values that each query sees, position by position.
 #[inline(always)]
 fn weighted_values<S: Simd, T: Element, const N: usize>(
     s: S,
-    values: &[T],
-    width: usize,
+    values: Values<'_, T>,
     weights: &[[f32; CHUNK]; N],
     sight: &Sight<N>,
     seen: Range<usize>,
@@ -349,16 +379,14 @@ fn weighted_values<S: Simd, T: Element, const N: usize>(
     if common.is_empty() {
         common = seen.end..seen.end;
     }
-    let mut column = 0;
+    let (width, mut column) = (values.width, 0);
     while column + 2 * LANES <= width {
-        let sums =
-            columns::<S, T, N, 2>(s, (values, width, column), weights, sight, &seen, &common);
+        let sums = columns::<S, T, N, 2>(s, values, column, weights, sight, &seen, &common);
         store_columns(s, sums, width, column, to);
         column += 2 * LANES;
     }
     if column < width {
-        let sums =
-            columns::<S, T, N, 1>(s, (values, width, column), weights, sight, &seen, &common);
+        let sums = columns::<S, T, N, 1>(s, values, column, weights, sight, &seen, &common);
         store_columns(s, sums, width, column, to);
     }
 }
@@ -383,18 +411,18 @@ fn store_columns<S: Simd, const N: usize, const C: usize>(
 #[inline(always)]
 fn columns<S: Simd, T: Element, const N: usize, const C: usize>(
     s: S,
-    (values, width, column): (&[T], usize, usize),
+    values: Values<'_, T>,
+    column: usize,
     weights: &[[f32; CHUNK]; N],
     sight: &Sight<N>,
     seen: &Range<usize>,
     common: &Range<usize>,
 ) -> [[S::F; N]; C] {
     let mut sums = [[s.splat(0.0); N]; C];
-    let values = (values, width, column);
     let (before, after) = (seen.start..common.start, common.end..seen.end);
-    add_values::<S, T, N, C, true>(s, values, weights, sight, before, &mut sums);
-    add_values::<S, T, N, C, false>(s, values, weights, sight, common.clone(), &mut sums);
-    add_values::<S, T, N, C, true>(s, values, weights, sight, after, &mut sums);
+    add_values::<S, T, N, C, true>(s, values, column, weights, sight, before, &mut sums);
+    add_values::<S, T, N, C, false>(s, values, column, weights, sight, common.clone(), &mut sums);
+    add_values::<S, T, N, C, true>(s, values, column, weights, sight, after, &mut sums);
     sums
 }
 
@@ -402,13 +430,15 @@ fn columns<S: Simd, T: Element, const N: usize, const C: usize>(
 #[inline(always)]
 fn add_values<S: Simd, T: Element, const N: usize, const C: usize, const ASK: bool>(
     s: S,
-    (values, width, column): (&[T], usize, usize),
+    Values { values, width, next_keys }: Values<'_, T>,
+    column: usize,
     weights: &[[f32; CHUNK]; N],
     sight: &Sight<N>,
     positions: Range<usize>,
     sums: &mut [[S::F; N]; C],
 ) {
     for position in positions {
+        s.prefetch(next_keys.wrapping_add(position * width + column));
         let mut value = [s.splat(0.0); C];
         for (c, value) in value.iter_mut().enumerate() {
             *value = load_at(s, values, position * width + column + c * LANES);
@@ -485,9 +515,10 @@ pub fn append(
     cache.extend(position, rows)?;
     let len = cache.positions();
     let row = |i: usize| &x[i * width..][..width];
-    match &mut cache.heads {
-        Heads::F32(heads) => append_to(compute, (rows, &row), heading, heads, position, to, len),
-        Heads::F16(heads) => append_to(compute, (rows, &row), heading, heads, position, to, len),
+    let shape = cache.shape;
+    match &mut cache.store {
+        Store::F32(x) => append_to(compute, (rows, &row), heading, (x, shape), position, to, len),
+        Store::F16(x) => append_to(compute, (rows, &row), heading, (x, shape), position, to, len),
     }
     Ok(())
 }
@@ -496,7 +527,7 @@ fn append_to<'x, T: Element>(
     (pool, isa): (&Pool, Isa),
     (rows, row): (usize, &(dyn Fn(usize) -> &'x [f32] + Sync)),
     heading: Heading<'_>,
-    heads: &mut [Head<T>],
+    (numbers, shape): (&mut [T], Shape),
     position: usize,
     to: Option<&mut [f32]>,
     len: usize,
@@ -511,7 +542,7 @@ fn append_to<'x, T: Element>(
     }
     {
         let queries: Vec<_> = queries.iter_mut().map(Panels::shared).collect();
-        let writers: Vec<_> = heads.iter_mut().map(HeadWriter::new).collect();
+        let cache = Writer::new(numbers, shape);
         let pairs = heading.rope.pairs();
         heading.rope.with(len, |turns| {
             let one = |i: usize| {
@@ -525,7 +556,7 @@ fn append_to<'x, T: Element>(
                     position,
                     turns,
                     queries: &queries,
-                    cache: &writers,
+                    cache,
                     full,
                 });
             };
@@ -537,11 +568,9 @@ fn append_to<'x, T: Element>(
         });
     }
     if let Some(to) = to {
-        let lookups: Vec<_> = heads
-            .iter()
-            .zip(&queries)
-            .map(|(head, queries)| Lookup { spec, head, queries, position, len })
-            .collect();
+        let cache = Reader { numbers, shape };
+        let lookup = |(head, queries)| Lookup { spec, cache, head, queries, position, len };
+        let lookups: Vec<_> = queries.iter().enumerate().map(lookup).collect();
         attend(pool, isa, &lookups, to);
     }
 }
@@ -584,9 +613,10 @@ fn attend<T: Element>(pool: &Pool, isa: Isa, lookups: &[Lookup<'_, T>], to: &mut
     let mut records = Buffer::any(lookups.len() * chunks.len() * step);
     let shared = Shared::new(&mut records);
     pool.run(lookups.len() * chunks.len(), &|part| {
-        let (h, chunk) = (part / chunks.len(), part % chunks.len());
+        // In the order of the memory.
+        let (h, chunk) = (part % lookups.len(), part / lookups.len());
         for panel in lookups[h].queries.iter() {
-            let at = part * step + panel.first * record;
+            let at = (h * chunks.len() + chunk) * step + panel.first * record;
             // SAFETY: each part of the work has its own records.
             let to = unsafe { shared.part(at..at + panel.height * record) };
             let chunk = chunks.start + chunk;

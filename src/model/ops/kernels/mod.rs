@@ -3,7 +3,8 @@
 //! - [`simd`]: one vector abstraction for all instruction sets, and the choice of one;
 //! - [`pool`], [`shared`], [`spare`]: threads, memory that they fill together, and buffers that
 //!   are used again;
-//! - [`ggml`], [`matrix`]: weights out of files, and the layouts that products read;
+//! - [`memory`]: huge pages for weights and caches;
+//! - [`ggml`], [`pack`], [`matrix`]: weights out of files, and the layouts that products read;
 //! - [`input`], [`product`]: activations, rounded to bytes, and `x · Wᵀ`;
 //! - [`cache`], [`attention`]: keys and values, and what looks them up;
 //! - [`math`], [`choose`]: what stands between the products, and the choice of a token.
@@ -20,6 +21,8 @@ pub mod ggml;
 pub mod input;
 pub mod math;
 pub mod matrix;
+pub mod memory;
+pub mod pack;
 pub mod pool;
 pub mod product;
 pub mod shared;

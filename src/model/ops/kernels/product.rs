@@ -13,7 +13,7 @@ use super::simd::{Isa, Kernel, LANES, Simd};
 use std::ops::Range;
 
 /// How far ahead of its use a weight is fetched, in bytes.
-const AHEAD: usize = 4096;
+const AHEAD: usize = 8192;
 
 /// Rows that meet all of a thread's tiles before the next rows come; whole panels.
 const BLOCK_ROWS: usize = 64;
