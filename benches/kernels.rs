@@ -1,4 +1,4 @@
-//! What the CPU operations cost: `cargo bench --bench kernels [THREADS]`.
+//! What the CPU operations cost: `cargo bench --bench kernels -- [THREADS] [products] [DEPTH…]`.
 //!
 //! The first table has single products, cold (their weights come from memory, as in a real
 //! pass). The second has forward passes of a network of the demo target's shape, with random
@@ -17,16 +17,26 @@ const ROWS: [usize; 6] = [1, 2, 4, 8, 16, 512];
 
 fn main() {
     // `cargo bench` adds flags of its own.
-    let threads = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(2);
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let mut numbers = args.iter().filter_map(|arg| arg.parse().ok());
+    let threads = numbers.next().unwrap_or(2);
+    let depths: Vec<usize> = numbers.collect();
+    let everything = depths.is_empty() && !args.iter().any(|arg| arg == "products");
     let cpu = Cpu::new(threads, Quantise::AsStored, KvType::F16);
     println!("{}, {} threads", cpu.device_detail(), cpu.threads());
+    if everything || args.iter().any(|arg| arg == "products") {
+        all_products(&cpu);
+    }
+    for depth in if everything { vec![128, 1024, 4096] } else { depths } {
+        forward_passes(&cpu, depth);
+    }
+}
+
+fn all_products(cpu: &Cpu) {
     for (name, dtype) in [("4 bits", GgmlDType::Q4_1), ("8 bits", GgmlDType::Q8_0)] {
         for (out, width) in [(960, 576), (3072, 576), (576, 1536), (49152, 576), (9728, 2560)] {
-            products(&cpu, name, dtype, out, width);
+            products(cpu, name, dtype, out, width);
         }
-    }
-    for depth in [128, 1024, 4096] {
-        forward_passes(&cpu, depth);
     }
 }
 
@@ -66,17 +76,14 @@ impl Noise {
 type Linear = <Cpu as Ops>::Linear;
 type Norm = <Cpu as Ops>::Norm;
 
-/// The median of `samples` timings in microseconds.
-fn median(samples: usize, mut run: impl FnMut()) -> f64 {
-    let mut times: Vec<f64> = (0..samples)
-        .map(|_| {
-            let start = Instant::now();
-            run();
-            start.elapsed().as_secs_f64() * 1e6
-        })
-        .collect();
-    times.sort_by(f64::total_cmp);
-    times[samples / 2]
+/// The least of `samples` timings in microseconds: other programs only ever add to it.
+fn least(samples: usize, mut run: impl FnMut()) -> f64 {
+    let times = (0..samples).map(|_| {
+        let start = Instant::now();
+        run();
+        start.elapsed().as_secs_f64() * 1e6
+    });
+    times.fold(f64::INFINITY, f64::min)
 }
 
 fn products(cpu: &Cpu, name: &str, dtype: GgmlDType, out: usize, width: usize) {
@@ -94,7 +101,7 @@ fn products(cpu: &Cpu, name: &str, dtype: GgmlDType, out: usize, width: usize) {
         let x = cpu.upload(&noise.floats(rows * width), width).expect("whole rows");
         let mut next = 0;
         let samples = if rows > 16 { 5 } else { copies.clamp(9, 200) };
-        let time = median(samples, || {
+        let time = least(samples, || {
             next = (next + 1) % copies;
             cpu.project(&x, None, &matrices[next]).expect("fitting shapes");
         });
@@ -186,7 +193,7 @@ fn forward_passes(cpu: &Cpu, depth: usize) {
     print!("30 layers, context {depth:4}: ");
     let mut one = 0.0;
     for rows in ROWS.into_iter().filter(|&rows| rows < 512) {
-        let time = median(21, || pass(rows, depth, true, &mut [0.0; 6]));
+        let time = least(21, || pass(rows, depth, true, &mut [0.0; 6]));
         if rows == 1 {
             one = time;
             print!("{:6.2} ms ", time / 1e3);
@@ -194,7 +201,7 @@ fn forward_passes(cpu: &Cpu, depth: usize) {
             print!(" {rows}: ×{:.2}", time / one);
         }
     }
-    let time = median(3, || pass(512, depth, false, &mut [0.0; 6]));
+    let time = least(3, || pass(512, depth, false, &mut [0.0; 6]));
     println!("  prefill {:.0} tok/s", 512.0 / time * 1e6);
     for rows in [1, 8, 16, 512] {
         let mut part = [0.0; 6];

@@ -100,12 +100,14 @@ fn list_names_every_pair_and_its_state() {
     assert_eq!(rows[0]["bytes"], 98_362_432);
 
     let file = world.path("any.gguf");
-    fs::write(&file, "x").unwrap();
-    let text = world
-        .run_with(&["models", "inspect", "smollm2-135m"], &[("DFLASH_DEMO_TARGET", &file)])
-        .expect(0)
-        .out;
-    assert!(text.contains(file.to_str().unwrap()) && text.contains("ready"), "{text}");
+    fs::write(&file, "not a model").unwrap();
+    let more = [("DFLASH_DEMO_TARGET", file.as_path())];
+    let text = world.run_with(&["models", "list"], &more).expect(0).out;
+    assert!(text.lines().any(|line| line.starts_with("smollm2-135m") && line.contains("ready")));
+    // Its own facts are told, and then that the file is none.
+    let inspected = world.run_with(&["models", "inspect", "smollm2-135m"], &more).expect(1);
+    assert!(inspected.out.contains(file.to_str().unwrap()), "{inspected:?}");
+    assert_eq!(inspected.err.lines().count(), 1, "{inspected:?}");
 }
 
 #[test]
@@ -179,7 +181,7 @@ fn what_lies_in_the_hubs_cache_is_used_and_never_removed() {
     fs::write(world.path("hf/hub/models--Qwen--Qwen3-4B/refs/main"), "abc").unwrap();
     fs::write(snapshot.join("config.json"), "{}").unwrap();
     fs::write(snapshot.join("model.safetensors"), "x").unwrap();
-    let text = world.run(&["models", "inspect", "qwen3-4b"]).expect(0).out;
+    let text = world.run(&["models", "inspect", "qwen3-4b"]).expect(1).out;
     assert!(text.contains("partial") && text.contains(snapshot.to_str().unwrap()), "{text}");
     world.run(&["models", "remove", "qwen3-4b", "--yes"]).expect(0);
     assert!(snapshot.join("model.safetensors").exists());

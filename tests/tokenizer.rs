@@ -121,6 +121,8 @@ fn qwen3() {
     assert_eq!(tokenizer.vocab_size(), 151669);
     assert_eq!(tokenizer.piece(151669), "[151669]", "the draft's mask token");
     assert_eq!(tokenizer.with_bos(vec![9707]), [9707]);
+    let tables = text_support::as_gguf_tables("qwen3", "qwen2");
+    compare(&Tokenizer::from_gguf(tables).unwrap(), "qwen3");
 }
 
 #[test]
@@ -133,6 +135,8 @@ fn llama3_1() {
     assert_eq!(tokenizer.end_tokens(), [128001, 128009]);
     assert_eq!(tokenizer.with_bos(vec![9906]), [128000, 9906]);
     assert_eq!(tokenizer.with_bos(vec![128000, 128000, 9906]), [128000, 9906]);
+    let tables = text_support::as_gguf_tables("llama3_1", "llama-bpe");
+    compare(&Tokenizer::from_gguf(tables).unwrap(), "llama3_1");
 }
 
 #[test]

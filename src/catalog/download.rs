@@ -10,7 +10,7 @@ use super::part::Want;
 use super::pip::{self, WheelFile};
 use super::progress::Meter;
 pub use super::progress::{Progress, Watch, size};
-use super::resolve::Missing;
+use super::resolve::{Missing, ResolvedPair};
 use super::transfer;
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
@@ -18,6 +18,29 @@ use std::time::Duration;
 
 /// Space that a download leaves on the disk.
 const SPARE: u64 = 64 << 20;
+
+/// Fetch everything that a pair lacks; says first what it is and under which licence.
+///
+/// # Errors
+/// See [`fetch`].
+pub fn fetch_all(
+    pair: &ResolvedPair,
+    store: &Store,
+    network: &Network,
+    watch: &mut dyn Watch,
+) -> Result<(), CatalogError> {
+    if let (Some(known), false) = (pair.known, pair.missing.is_empty() || network.offline) {
+        let bytes: u64 = pair.missing.iter().map(|missing| missing.model.bytes()).sum();
+        watch.say(&format!(
+            "fetching {} ({}; licence: {}; origin: {})",
+            known.title,
+            size(bytes),
+            known.licence,
+            known.origin
+        ));
+    }
+    pair.missing.iter().try_for_each(|missing| fetch(missing, store, network, watch))
+}
 
 /// Fetch one missing model to its place. What is interrupted goes on the next time.
 ///

@@ -2,6 +2,7 @@
 //! anything is fetched.
 
 use super::pairs::{Model, Pair, Shape};
+use super::progress::size;
 use crate::model::ops::Quantise;
 
 /// Bytes of a cached number: caches are f32, so that a row's result never depends on rounding.
@@ -105,6 +106,24 @@ pub fn fit(facts: &PairFacts, free: u64, ctx: u64, quant: Quantise) -> Fit {
     Fit { needed, parts, verdict, suggestion }
 }
 
+/// What to tell a person before a pair that does not fit is fetched or loaded.
+pub fn warning(pair: &Pair, free: u64, ctx: u64, quant: Quantise) -> Option<String> {
+    let fit = fit(&pair.into(), free, ctx, quant);
+    if fit.verdict != Verdict::TooLarge {
+        return None;
+    }
+    let way = match fit.suggestion {
+        Some(settings) => format!("{settings} makes it fit"),
+        None => "no setting makes it fit".into(),
+    };
+    Some(format!(
+        "{} needs {} of memory with {ctx} tokens, {} are free; {way}",
+        pair.title,
+        size(fit.needed),
+        size(free)
+    ))
+}
+
 fn parts(facts: &PairFacts, ctx: u64, quant: Quantise) -> Parts {
     let shape = &facts.shape;
     // A file that is quantised already is not made larger by a coarser wish.
@@ -201,6 +220,16 @@ mod tests {
             assert_eq!(long.verdict, Verdict::Fits);
             assert_eq!(fit(&facts, 0, u64::MAX, Quantise::None).verdict, Verdict::TooLarge);
         }
+    }
+
+    #[test]
+    fn a_warning_says_what_would_help() {
+        let pair = super::super::find("qwen3-4b").unwrap();
+        let at = |free| warning(pair, free, 8192, Quantise::AsStored);
+        assert_eq!(at(64 << 30), None);
+        let text = at(8 << 30).unwrap();
+        assert!(text.ends_with("8.59 GB are free; --quant q8 makes it fit"), "{text}");
+        assert!(at(1 << 30).unwrap().ends_with("no setting makes it fit"));
     }
 
     /// The answers for each pair at 8, 16, 24, 48 GB and 8192 tokens, weights as stored.

@@ -9,6 +9,9 @@ use std::time::Duration;
 use ureq::Agent;
 use ureq::http::{HeaderMap, Response, Uri};
 
+/// A server that lets us connect and then says nothing at all is as good as none.
+const ANSWER: Duration = Duration::from_secs(10);
+
 /// Where the hub is, who asks, and how long to wait.
 #[derive(Debug, Clone)]
 pub struct Network {
@@ -106,7 +109,7 @@ impl Network {
             .max_redirects_will_error(false)
             .timeout_resolve(Some(self.connect))
             .timeout_connect(Some(self.connect))
-            .timeout_recv_response(Some(self.stall))
+            .timeout_recv_response(Some(self.stall.min(ANSWER)))
             .timeout_per_read(Some(self.stall))
             .accept_encoding("identity")
             .user_agent(concat!("dflash-chat/", env!("CARGO_PKG_VERSION")))

@@ -2,7 +2,7 @@
 
 mod report;
 
-use super::options::{DecodeOptions, ModelOptions};
+use super::options::{Asked, ConversationOptions, DecodeOptions, ModelOptions};
 use super::{Cancelled, Interrupt, engine_error, interrupt, start_engine};
 use crate::engine::EngineHandle;
 use crate::event::{
@@ -103,15 +103,16 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         return verify_cost(rows, *context, *repeats, *format, model);
     }
     let prompts = prompts(args)?;
-    let mut bench = Bench::start(&args.model)?;
+    let asked = Asked::new(&args.model, &args.decode, &ConversationOptions::default())?;
+    let mut bench = Bench::start(&asked)?;
     let progress = std::io::stderr().is_terminal();
-    bench.warm_up(args, &prompts[0])?;
+    bench.warm_up(args, &asked, &prompts[0])?;
     let mut results = Vec::with_capacity(prompts.len());
     for (i, prompt) in prompts.iter().enumerate() {
         if progress {
             write!(std::io::stderr(), "\r\x1b[2Kprompt {} of {}", i + 1, prompts.len())?;
         }
-        results.push(bench.prompt(args, prompt)?);
+        results.push(bench.prompt(args, &asked, prompt)?);
     }
     if progress {
         write!(std::io::stderr(), "\r\x1b[2K")?;
@@ -185,8 +186,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn start(options: &ModelOptions) -> Result<Self> {
-        let mut engine = start_engine(options)?;
+    fn start(asked: &Asked) -> Result<Self> {
+        let mut engine = start_engine(asked);
         let interrupted = interrupt(engine.cancel.clone())?;
         let ready = loop {
             match engine.next_blocking().map(|envelope| envelope.event) {
@@ -202,22 +203,22 @@ impl Bench {
         Ok(Bench { engine, interrupted, ready })
     }
 
-    fn warm_up(&mut self, args: &BenchArgs, prompt: &BenchPrompt) -> Result<()> {
+    fn warm_up(&mut self, args: &BenchArgs, asked: &Asked, prompt: &BenchPrompt) -> Result<()> {
         for mode in [Mode::Baseline, Mode::Speculative] {
-            self.run(args, prompt, mode, Some(32))?;
+            self.run(args, asked, prompt, mode, Some(32))?;
         }
         Ok(())
     }
 
     /// All runs of one prompt, the modes in turn; which goes first alternates too.
-    fn prompt(&mut self, args: &BenchArgs, prompt: &BenchPrompt) -> Result<PromptResult> {
+    fn prompt(&mut self, args: &BenchArgs, asked: &Asked, prompt: &BenchPrompt) -> Result<PromptResult> {
         let mut lanes = [Lane::default(), Lane::default()];
         let mut transcripts = [Vec::new(), Vec::new()];
         for repeat in 0..args.repeat as usize {
             let order = if repeat % 2 == 0 { [0, 1] } else { [1, 0] };
             for lane in order {
                 let mode = [Mode::Baseline, Mode::Speculative][lane];
-                let (stats, texts) = self.run(args, prompt, mode, None)?;
+                let (stats, texts) = self.run(args, asked, prompt, mode, None)?;
                 lanes[lane].add(stats);
                 transcripts[lane] = texts;
             }
@@ -240,6 +241,7 @@ impl Bench {
     fn run(
         &mut self,
         args: &BenchArgs,
+        asked: &Asked,
         prompt: &BenchPrompt,
         mode: Mode,
         most: Option<usize>,
@@ -253,13 +255,13 @@ impl Bench {
         let mut transcripts = Vec::new();
         for turn in &prompt.turns {
             messages.push(ChatMessage::new(Role::User, turn));
-            let mut asked = args.decode.generate(Prompt::Messages(messages.clone()));
-            asked.mode = mode;
-            asked.max_tokens = args.decode.max_tokens.map_or(200, |n| n as usize);
+            let mut run = asked.generate(Prompt::Messages(messages.clone()));
+            run.mode = mode;
+            run.max_tokens = args.decode.max_tokens.map_or(200, |n| n as usize);
             if let Some(most) = most {
-                asked.max_tokens = asked.max_tokens.min(most);
+                run.max_tokens = run.max_tokens.min(most);
             }
-            self.engine.send(EngineCommand::Generate(Box::new(asked)));
+            self.engine.send(EngineCommand::Generate(Box::new(run)));
             let transcript = self.collect(&mut stats)?;
             let mut answer = ChatMessage::new(Role::Assistant, &transcript.text);
             answer.ids = Some(transcript.answer_ids());
@@ -300,7 +302,9 @@ fn verify_cost(
         !rows.is_empty() && rows.iter().all(|n| (1..=512).contains(n)) && repeats > 0,
         "--rows takes numbers from 1 to 512, --repeats at least 1"
     );
-    let mut bench = Bench::start(model)?;
+    let asked =
+        Asked::new(model, &DecodeOptions::default(), &ConversationOptions::default())?;
+    let mut bench = Bench::start(&asked)?;
     let most = rows.iter().max().copied().unwrap_or(1);
     ensure!(
         context + most <= bench.ready.ctx_limit,

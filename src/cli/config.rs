@@ -4,7 +4,7 @@ use crate::settings::{KEYS, Origin, Paths, Sources, config_file};
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 const DEFAULT: &str = include_str!("../../assets/config.default.toml");
@@ -35,7 +35,7 @@ pub fn run(args: ConfigArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         ConfigCommand::Init => init(&paths)?,
         ConfigCommand::Show => show(&paths)?,
-        ConfigCommand::Path => println!("{}", config_file(&paths).display()),
+        ConfigCommand::Path => writeln!(stdout(), "{}", config_file(&paths).display())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -54,14 +54,14 @@ fn init(paths: &Paths) -> anyhow::Result<()> {
         }
         Err(e) => return Err(e).with_context(|| format!("cannot write {shown}")),
     }
-    println!("{shown}");
+    writeln!(stdout(), "{shown}")?;
     Ok(())
 }
 
 fn show(paths: &Paths) -> anyhow::Result<()> {
     let settings = Sources::load(paths)?.settings(None);
     let file = config_file(paths);
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout().lock();
     for key in KEYS {
         let value = (key.get)(&settings.values).unwrap_or_else(|| "(not set)".into());
         let value = crate::text::sanitise_line(&value);

@@ -9,13 +9,13 @@ pub mod options;
 pub mod run;
 pub mod watch;
 
-use crate::engine::load::{DraftRef, LoadRequest, Place};
-use crate::engine::{self, CancelToken, EngineHandle};
+use crate::catalog::CatalogError;
+use crate::engine::scripted::{Script, ScriptedEngine};
+use crate::engine::{self, CancelToken, Engine, EngineHandle};
 use crate::event::Message;
-use crate::model::ops::Quantise;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser, Subcommand};
-use options::{EngineChoice, ModelOptions};
+use options::Asked;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -37,6 +37,10 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Measure baseline against speculative decoding
     Bench(Box<bench::BenchArgs>),
+    /// What can run, and where it comes from
+    Models(models::ModelsArgs),
+    /// The file with your settings
+    Config(config::ConfigArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -47,9 +51,11 @@ enum Command {
 /// Run what the command line asks for.
 pub fn main(cli: Cli) -> ExitCode {
     let outcome = match cli.command {
-        None => chat::run(&cli.chat),
-        Some(Command::Run(args)) => run::run(&args),
-        Some(Command::Bench(args)) => bench::run(&args),
+        None => done(chat::run(&cli.chat)),
+        Some(Command::Run(args)) => done(run::run(&args)),
+        Some(Command::Bench(args)) => done(bench::run(&args)),
+        Some(Command::Models(args)) => models::run(args),
+        Some(Command::Config(args)) => config::run(args),
         Some(Command::Completions { shell }) => {
             clap_complete::generate(
                 shell,
@@ -57,20 +63,26 @@ pub fn main(cli: Cli) -> ExitCode {
                 "dflash-chat",
                 &mut std::io::stdout(),
             );
-            Ok(())
+            Ok(ExitCode::SUCCESS)
         }
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) if error.is::<Cancelled>() => ExitCode::from(130),
         // The reader of a pipe has gone (`| head`): nobody is there to be told.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let text = crate::text::sanitise(&format!("{error:#}")).into_owned();
             let _ = writeln!(std::io::stderr(), "dflash-chat: {text}");
-            ExitCode::FAILURE
+            // A wrong name is wrong usage, a stopped download is cancelled.
+            let code = error.downcast_ref::<CatalogError>().map_or(1, CatalogError::exit_code);
+            ExitCode::from(code)
         }
     }
+}
+
+fn done(outcome: Result<()>) -> Result<ExitCode> {
+    outcome.map(|()| ExitCode::SUCCESS)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -87,32 +99,15 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[error("stopped")]
 pub struct Cancelled;
 
-/// Start the engine that the options ask for.
-pub fn start_engine(options: &ModelOptions) -> Result<EngineHandle> {
-    match options.engine {
-        Some(EngineChoice::Scripted) => anyhow::bail!("to come"),
-        None => {
-            let request = load_request(options)?;
-            Ok(engine::spawn(move |out, cancel| engine::load::load(&request, out, cancel)))
-        }
+/// Start the engine that was asked for.
+pub fn start_engine(asked: &Asked) -> EngineHandle {
+    if asked.scripted() {
+        return engine::spawn(|out, _| {
+            Some(Box::new(ScriptedEngine::load(Script::default(), out)) as Box<dyn Engine>)
+        });
     }
-}
-
-/// What the engine is asked to load.
-fn load_request(options: &ModelOptions) -> Result<LoadRequest> {
-    let target = options.target.clone().or_else(|| std::env::var("DFLASH_DEMO_TARGET").ok());
-    let target = target.context("no target")?;
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    Ok(LoadRequest {
-        pair: target.clone(),
-        target: target.into(),
-        draft: options.draft.clone().map(|draft| DraftRef::Path(draft.into())),
-        place: options.device.map_or(Place::Auto, Place::from),
-        threads: options.threads.map_or(cores, usize::from),
-        quantise: options.quant.map_or(Quantise::AsStored, Quantise::from),
-        context: options.ctx.map(|n| n as usize),
-        taps: options.dflash_layers.clone(),
-    })
+    let request = asked.load_request();
+    engine::spawn(move |out, cancel| engine::load::load(&request, out, cancel))
 }
 
 /// Ctrl-C, SIGTERM: the first cancels the work, a second ends the program at once.

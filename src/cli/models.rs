@@ -1,20 +1,30 @@
 //! `dflash-chat models`: what can run, what is here, fetching, checking, removing.
 
+mod inspect;
+
 use super::watch::StderrWatch;
-use crate::catalog::download::{self, Watch, size};
-use crate::catalog::fit::{Fit, PairFacts, Verdict, fit, free_memory};
-use crate::catalog::{self, CatalogError, DraftPlace, Network, ResolvedPair, Selection, Store};
+use crate::catalog::download::{self, Watch as _, size};
+use crate::catalog::fit::{self, Fit, Verdict, fit, free_memory};
+use crate::catalog::{self, DraftPlace, Network, Selection, Store};
+use crate::engine::load::DEFAULT_CONTEXT;
 use crate::model::ops::Quantise;
 use crate::settings::Paths;
 use clap::{Args, Subcommand};
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Write, stderr, stdin, stdout};
 use std::process::ExitCode;
 
 /// The context that the answer to "does it fit" is given for.
-const CONTEXT: u64 = 8192;
+const CONTEXT: u64 = DEFAULT_CONTEXT as u64;
+
+const PLACES: &str = "\
+Models go to the data folder (DFLASH_CHAT_DATA); what lies in the hub's cache (HF_HOME) is used
+from there and never copied, changed or removed. HF_TOKEN opens gated repositories, HF_ENDPOINT
+names another hub, --offline, HF_HUB_OFFLINE=1 or DFLASH_CHAT_OFFLINE=1 keep the network out.
+DFLASH_DEMO_TARGET=FILE.gguf stands for the demo pair's target.";
 
 /// List, fetch, look at, check and remove models.
 #[derive(Debug, Args)]
+#[command(after_help = PLACES)]
 pub struct ModelsArgs {
     #[command(subcommand)]
     command: ModelsCommand,
@@ -59,13 +69,13 @@ enum ModelsCommand {
 /// Carry out `dflash-chat models …`.
 ///
 /// # Errors
-/// See [`CatalogError::exit_code`] for how the program ends then.
+/// See [`catalog::CatalogError::exit_code`] for how the program ends then.
 pub fn run(args: ModelsArgs) -> anyhow::Result<ExitCode> {
     let store = Store::from_env(&Paths::from_env()?);
     match args.command {
         ModelsCommand::List { json } => list(&store, json),
         ModelsCommand::Pull { name, offline } => pull(&name, offline, &store),
-        ModelsCommand::Inspect { name } => inspect(&name, &store),
+        ModelsCommand::Inspect { name } => inspect::run(&name, &store),
         ModelsCommand::Verify { name } => verify(name.as_deref(), &store),
         ModelsCommand::Remove { name, yes } => remove(&name, yes, &store),
     }
@@ -85,7 +95,7 @@ fn selection(name: &str) -> Selection {
 
 fn list(store: &Store, json: bool) -> anyhow::Result<ExitCode> {
     let free = free_memory();
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout().lock();
     if json {
         let rows: Vec<serde_json::Value> = catalog::pairs()
             .iter()
@@ -146,83 +156,19 @@ fn answer(fit: &Fit) -> String {
 fn pull(name: &str, offline: bool, store: &Store) -> anyhow::Result<ExitCode> {
     let pair = catalog::resolve(&selection(name), store)?;
     let mut watch = StderrWatch::new()?;
-    fetch_missing(&pair, store, offline, &mut watch)?;
-    drop(watch);
-    println!("{} is ready: {}", pair.name, pair.target.path().display());
-    if let DraftPlace::None(why) = &pair.draft {
-        println!("no draft: {why}");
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Fetch everything that a pair lacks; says first what will be fetched and under which licence.
-///
-/// # Errors
-/// Whatever stops a download.
-pub fn fetch_missing(
-    pair: &ResolvedPair,
-    store: &Store,
-    offline: bool,
-    watch: &mut dyn Watch,
-) -> Result<(), CatalogError> {
-    if pair.missing.is_empty() {
-        return Ok(());
-    }
     let network = Network::from_env(offline, store.hub.as_ref());
-    if let (Some(known), false) = (pair.known, network.offline) {
-        let bytes: u64 = pair.missing.iter().map(|missing| missing.model.bytes()).sum();
-        watch.say(&format!(
-            "fetching {} ({}; licence: {}; origin: {})",
-            known.title,
-            size(bytes),
-            known.licence,
-            known.origin
-        ));
+    if let Some(warning) = pair
+        .known
+        .filter(|_| !pair.missing.is_empty())
+        .and_then(|known| fit::warning(known, free_memory()?, CONTEXT, Quantise::AsStored))
+    {
+        watch.say(&warning);
     }
-    for missing in &pair.missing {
-        download::fetch(missing, store, &network, watch)?;
-    }
-    Ok(())
-}
-
-fn inspect(name: &str, store: &Store) -> anyhow::Result<ExitCode> {
-    let pair = catalog::resolve(&selection(name), store)?;
-    let mut out = std::io::stdout().lock();
-    let mut line = |key: &str, value: &str| writeln!(out, "{key:11} {value}");
-    line("name", &pair.name)?;
-    if let Some(known) = pair.known {
-        line("title", &known.title)?;
-        line("licence", &known.licence)?;
-        line("origin", &known.origin)?;
-        line("parameters", &known.parameters)?;
-        line("block", &known.block.to_string())?;
-        line("context", &known.context.to_string())?;
-        line("state", store.state(known).name())?;
-        if let Some(free) = free_memory() {
-            let fit = fit(&PairFacts::from(known), free, CONTEXT, Quantise::AsStored);
-            line("fits", &format!("{} at {CONTEXT} tokens", answer(&fit)))?;
-            let parts = fit.parts;
-            line(
-                "memory",
-                &format!(
-                    "weights {}, cache {}, draft {}, working {}",
-                    size(parts.weights),
-                    size(parts.cache),
-                    size(parts.draft),
-                    size(parts.work)
-                ),
-            )?;
-        }
-    }
-    line("target", &pair.target.path().display().to_string())?;
-    let draft = match &pair.draft {
-        DraftPlace::Embedded(draft) => format!("{} (in the program)", draft.name),
-        DraftPlace::At(location) => location.path().display().to_string(),
-        DraftPlace::None(why) => why.clone(),
-    };
-    line("draft", &draft)?;
-    for missing in &pair.missing {
-        line("missing", &missing.at.display().to_string())?;
+    download::fetch_all(&pair, store, &network, &mut watch)?;
+    drop(watch);
+    writeln!(stdout(), "{} is ready: {}", pair.name, pair.target.path().display())?;
+    if let DraftPlace::None(why) = &pair.draft {
+        writeln!(stdout(), "no draft: {why}")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -241,10 +187,10 @@ fn verify(name: Option<&str>, store: &Store) -> anyhow::Result<ExitCode> {
         let result = catalog::verify(file, &mut watch)?;
         watch.clear();
         match result {
-            Ok(()) => println!("ok     {}", file.path.display()),
+            Ok(()) => writeln!(stdout(), "ok     {}", file.path.display())?,
             Err(why) => {
                 wrong += 1;
-                println!("WRONG  {}: {why}", file.path.display());
+                writeln!(stdout(), "WRONG  {}: {why}", file.path.display())?;
             }
         }
     }
@@ -257,28 +203,28 @@ fn verify(name: Option<&str>, store: &Store) -> anyhow::Result<ExitCode> {
 fn remove(name: &str, yes: bool, store: &Store) -> anyhow::Result<ExitCode> {
     let folders = catalog::removable(&selection(name), store)?;
     if folders.is_empty() {
-        eprintln!("nothing of {name} is in {}", store.models.display());
+        writeln!(stderr(), "nothing of {name} is in {}", store.models.display())?;
         return Ok(ExitCode::SUCCESS);
     }
     for folder in &folders {
-        eprintln!("{} ({})", folder.path.display(), size(folder.bytes));
+        writeln!(stderr(), "{} ({})", folder.path.display(), size(folder.bytes))?;
     }
     if !yes {
-        if !std::io::stdin().is_terminal() {
-            eprintln!("nobody to ask: give --yes to remove it");
+        if !stdin().is_terminal() {
+            writeln!(stderr(), "nobody to ask: give --yes to remove it")?;
             return Ok(ExitCode::from(2));
         }
-        eprint!("remove? [y/N] ");
+        write!(stderr(), "remove? [y/N] ")?;
         let mut reply = String::new();
-        std::io::stdin().read_line(&mut reply)?;
+        stdin().read_line(&mut reply)?;
         if !matches!(reply.trim(), "y" | "Y" | "yes") {
-            eprintln!("nothing removed");
+            writeln!(stderr(), "nothing removed")?;
             return Ok(ExitCode::SUCCESS);
         }
     }
     for folder in &folders {
         catalog::remove(folder)?;
     }
-    eprintln!("removed");
+    writeln!(stderr(), "removed")?;
     Ok(ExitCode::SUCCESS)
 }

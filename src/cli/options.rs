@@ -1,8 +1,11 @@
 //! Options that every command that runs a model takes.
 
-use crate::engine::load::Place;
-use crate::event::{BlockSize, Generate, Mode, Prompt, Sampling};
+use crate::catalog::Store;
+use crate::engine::load::{LoadRequest, Place};
+use crate::event::{BlockSize, Generate, Mode, Prompt};
 use crate::model::ops::Quantise;
+use crate::settings::{Device, Paths, Quant, Settings, Sources};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -22,13 +25,13 @@ pub struct ModelOptions {
     pub draft: Option<String>,
     /// Where to compute
     #[arg(long, value_name = "DEVICE")]
-    pub device: Option<DeviceChoice>,
+    pub device: Option<Device>,
     /// Threads that compute on the CPU [default: the machine's cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
     /// How weights are kept in memory [default: as the file has them]
     #[arg(long, value_name = "KIND")]
-    pub quant: Option<QuantChoice>,
+    pub quant: Option<Quant>,
     /// Most tokens that prompt and answer may have together
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
     pub ctx: Option<u32>,
@@ -48,8 +51,8 @@ pub struct ModelOptions {
 #[command(next_help_heading = "Decoding")]
 pub struct DecodeOptions {
     /// Draft and verify, or one token a pass [default: speculative]
-    #[arg(long, value_name = "MODE")]
-    pub mode: Option<ModeChoice>,
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<Mode>,
     /// Rows of a block (the anchor included), or `auto`: as long as it pays [default: auto]
     #[arg(long, value_name = "N|auto")]
     pub block_size: Option<BlockSize>,
@@ -82,109 +85,28 @@ pub struct DecodeOptions {
     pub thinking: bool,
 }
 
-/// Where to compute.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
-pub enum DeviceChoice {
-    /// Metal or CUDA where the program was built with it and finds one, else the CPU
-    #[default]
-    Auto,
-    /// The CPU, with this program's own kernels
-    Cpu,
-    /// Apple's GPUs
-    Metal,
-    /// NVIDIA's GPUs
-    Cuda,
-    /// The CPU through the GPU code path (for comparison)
-    CandleCpu,
-}
-
-/// How weights are kept in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum QuantChoice {
-    /// Dequantised and dense
-    None,
-    /// 8 bits
-    Q8,
-    /// 4 bits
-    Q4,
-}
-
-/// How an answer is decoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ModeChoice {
-    /// Draft, verify, commit
-    Speculative,
-    /// One token a forward pass
-    Baseline,
-}
-
-/// An engine that is no model.
+/// Engines beside the usual one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EngineChoice {
     /// Plays a script
     Scripted,
+    /// The code path of GPUs on the CPU
+    Candle,
 }
 
-impl From<DeviceChoice> for Place {
-    fn from(choice: DeviceChoice) -> Place {
-        match choice {
-            DeviceChoice::Auto => Place::Auto,
-            DeviceChoice::Cpu => Place::Cpu,
-            DeviceChoice::Metal => Place::Metal,
-            DeviceChoice::Cuda => Place::Cuda,
-            DeviceChoice::CandleCpu => Place::CandleCpu,
-        }
-    }
-}
-
-impl From<ModeChoice> for Mode {
-    fn from(choice: ModeChoice) -> Mode {
-        match choice {
-            ModeChoice::Speculative => Mode::Speculative,
-            ModeChoice::Baseline => Mode::Baseline,
-        }
-    }
-}
-
-impl From<QuantChoice> for Quantise {
-    fn from(choice: QuantChoice) -> Quantise {
-        match choice {
-            QuantChoice::None => Quantise::None,
-            QuantChoice::Q8 => Quantise::Q8,
-            QuantChoice::Q4 => Quantise::Q4,
-        }
+fn mode(text: &str) -> std::result::Result<Mode, String> {
+    match text {
+        "speculative" => Ok(Mode::Speculative),
+        "baseline" => Ok(Mode::Baseline),
+        _ => Err("expected `speculative` or `baseline`".into()),
     }
 }
 
 /// A finite number between two bounds, both included.
-fn number<const LOW: u32, const HIGH: u32>(text: &str) -> Result<f32, String> {
+fn number<const LOW: u32, const HIGH: u32>(text: &str) -> std::result::Result<f32, String> {
     match text.parse::<f32>() {
         Ok(x) if x >= LOW as f32 && x <= HIGH as f32 => Ok(x),
         _ => Err(format!("expected a number from {LOW} to {HIGH}")),
-    }
-}
-
-impl DecodeOptions {
-    /// What to ask of the engine, for a prompt.
-    pub fn generate(&self, prompt: Prompt) -> Generate {
-        let default = Generate::default();
-        let sampling = Sampling::default();
-        Generate {
-            prompt,
-            mode: self.mode.map_or(default.mode, Mode::from),
-            block_size: self.block_size.unwrap_or(default.block_size),
-            sampling: Sampling {
-                temperature: self.temperature.unwrap_or(sampling.temperature),
-                top_p: self.top_p.unwrap_or(sampling.top_p),
-                top_k: self.top_k.unwrap_or(sampling.top_k),
-                min_p: self.min_p.unwrap_or(sampling.min_p),
-                repetition_penalty: self.repetition_penalty.unwrap_or(sampling.repetition_penalty),
-            },
-            seed: self.seed.unwrap_or(default.seed),
-            max_tokens: self.max_tokens.map_or(default.max_tokens, |n| n as usize),
-            stop: self.stop.iter().filter(|stop| !stop.is_empty()).cloned().collect(),
-            thinking: self.thinking,
-        }
     }
 }
 
@@ -201,4 +123,119 @@ pub struct ConversationOptions {
     /// Give the text to the model as it is
     #[arg(long)]
     pub no_chat_template: bool,
+}
+
+/// Everything that was asked for, from the file, the environment and the command line.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// The settings that hold.
+    pub settings: Settings,
+    /// The program's folders.
+    pub paths: Paths,
+    /// Stop strings.
+    pub stop: Vec<String>,
+    engine: Option<EngineChoice>,
+    taps: Option<Vec<usize>>,
+}
+
+impl Asked {
+    /// Put the options over what the file and the environment say.
+    pub fn new(
+        model: &ModelOptions,
+        decode: &DecodeOptions,
+        conversation: &ConversationOptions,
+    ) -> Result<Asked> {
+        let paths = Paths::from_env()?;
+        let mut sources = Sources::load(&paths)?;
+        let mut set = |name: &str, value: Option<String>| match value {
+            Some(value) => sources.set(name, value),
+            None => Ok(()),
+        };
+        fn text<T: ToString>(value: &Option<T>) -> Option<String> {
+            value.as_ref().map(T::to_string)
+        }
+        fn word<T: ValueEnum>(value: Option<T>) -> Option<String> {
+            Some(value?.to_possible_value()?.get_name().to_owned())
+        }
+        let yes = |flag: bool| flag.then(|| "true".to_owned());
+        set("pair", model.pair.clone())?;
+        set("target", model.target.clone())?;
+        set("draft", model.draft.clone())?;
+        set("device", word(model.device))?;
+        set("threads", text(&model.threads))?;
+        set("quant", word(model.quant))?;
+        set("ctx", text(&model.ctx))?;
+        set("offline", yes(model.offline))?;
+        set("mode", decode.mode.map(|mode| mode.name().to_owned()))?;
+        set("block_size", text(&decode.block_size))?;
+        set("max_tokens", text(&decode.max_tokens))?;
+        set("temperature", text(&decode.temperature))?;
+        set("top_p", text(&decode.top_p))?;
+        set("top_k", text(&decode.top_k))?;
+        set("min_p", text(&decode.min_p))?;
+        set("repetition_penalty", text(&decode.repetition_penalty))?;
+        set("seed", text(&decode.seed))?;
+        set("thinking", yes(decode.thinking))?;
+        let system = match &conversation.system_file {
+            Some(path) => Some(std::fs::read_to_string(path).with_context(|| {
+                format!("cannot read the system prompt {}", path.display())
+            })?),
+            None => conversation.system.clone(),
+        };
+        set("system", system)?;
+        Ok(Asked {
+            settings: sources.settings(None),
+            paths,
+            stop: decode.stop.iter().filter(|stop| !stop.is_empty()).cloned().collect(),
+            engine: model.engine,
+            taps: model.dflash_layers.clone(),
+        })
+    }
+
+    /// Whether a script is to be played.
+    pub fn scripted(&self) -> bool {
+        self.engine == Some(EngineChoice::Scripted)
+    }
+
+    /// What to ask of the engine, for a prompt.
+    pub fn generate(&self, prompt: Prompt) -> Generate {
+        let values = &self.settings.values;
+        Generate {
+            prompt,
+            mode: values.mode,
+            block_size: values.block_size,
+            sampling: values.sampling.clone(),
+            seed: values.seed,
+            max_tokens: values.max_tokens,
+            stop: self.stop.clone(),
+            thinking: values.thinking,
+        }
+    }
+
+    /// What the engine is to load.
+    pub fn load_request(&self) -> LoadRequest {
+        let values = &self.settings.values;
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        LoadRequest {
+            selection: self.settings.selection(),
+            store: Store::from_env(&self.paths),
+            offline: values.offline,
+            place: match (self.engine, values.device) {
+                (Some(EngineChoice::Candle), _) => Place::CandleCpu,
+                (_, Device::Auto) => Place::Auto,
+                (_, Device::Cpu) => Place::Cpu,
+                (_, Device::Metal) => Place::Metal,
+                (_, Device::Cuda) => Place::Cuda,
+            },
+            threads: values.threads.unwrap_or(cores),
+            quantise: match values.quant {
+                Quant::Stored => Quantise::AsStored,
+                Quant::None => Quantise::None,
+                Quant::Q8 => Quantise::Q8,
+                Quant::Q4 => Quantise::Q4,
+            },
+            context: values.ctx,
+            taps: self.taps.clone(),
+        }
+    }
 }

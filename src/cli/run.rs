@@ -1,6 +1,6 @@
 //! `dflash-chat run`: one answer, no screen.
 
-use super::options::{ConversationOptions, DecodeOptions, ModelOptions};
+use super::options::{Asked, ConversationOptions, DecodeOptions, ModelOptions};
 use super::{Cancelled, interrupt, start_engine};
 use crate::event::{
     ChatMessage, EngineCommand, EngineEvent, Envelope, FinishReason, Level, Message, ModelReady,
@@ -52,38 +52,26 @@ struct Answer<'a> {
     totals: &'a Totals,
 }
 
-/// The system prompt that the options ask for, if any.
-pub fn system_prompt(options: &ConversationOptions) -> Result<Option<String>> {
-    match &options.system_file {
-        Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read the system prompt {}", path.display()))?;
-            Ok(Some(text))
-        }
-        None => Ok(options.system.clone()),
-    }
-}
-
 /// The conversation that begins with `text`.
-pub fn first_prompt(text: String, options: &ConversationOptions) -> Result<Prompt> {
-    if options.no_chat_template {
-        return Ok(Prompt::Text(text));
+fn first_prompt(text: String, system: Option<&String>, plain: bool) -> Prompt {
+    if plain {
+        return Prompt::Text(text);
     }
     let mut messages = Vec::new();
-    if let Some(system) = system_prompt(options)? {
-        messages.push(ChatMessage::new(Role::System, system));
-    }
+    messages.extend(system.map(|system| ChatMessage::new(Role::System, system)));
     messages.push(ChatMessage::new(Role::User, text));
-    Ok(Prompt::Messages(messages))
+    Prompt::Messages(messages)
 }
 
 /// Run the command. Returns an error that `main` turns into an exit code.
 pub fn run(args: &RunArgs) -> Result<()> {
     let text = read_prompt(&args.prompt)?;
-    let prompt = first_prompt(text, &args.conversation)?;
-    let mut engine = start_engine(&args.model)?;
+    let asked = Asked::new(&args.model, &args.decode, &args.conversation)?;
+    let system = asked.settings.values.system.as_ref();
+    let prompt = first_prompt(text, system, args.conversation.no_chat_template);
+    let mut engine = start_engine(&asked);
     let interrupted = interrupt(engine.cancel.clone())?;
-    engine.send(EngineCommand::Generate(Box::new(args.decode.generate(prompt))));
+    engine.send(EngineCommand::Generate(Box::new(asked.generate(prompt))));
 
     let mut printer = Printer::new(args.format);
     let mut failure = None;
@@ -238,8 +226,8 @@ impl Printer {
 
     fn progress(&mut self, stage: &str, done: u64, total: u64) -> Result<()> {
         if self.stderr_is_terminal {
-            let percent =
-                if total > 0 { format!(" {:3} %", done * 100 / total) } else { String::new() };
+            let percent = (done * 100).checked_div(total);
+            let percent = percent.map(|p| format!(" {p:3} %")).unwrap_or_default();
             write!(std::io::stderr(), "\r\x1b[2K{}{percent}", sanitise(stage))?;
             std::io::stderr().flush()?;
             self.progress_shown = true;

@@ -3,6 +3,7 @@
 
 use crate::catalog::download::{Progress, Watch, size};
 use crate::text::sanitise_line;
+use signal_hook::{SigId, flag};
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct StderrWatch {
     interrupted: Arc<AtomicBool>,
+    handlers: [SigId; 2],
     redraws: bool,
     drawn: bool,
     told: Option<(String, u64)>,
@@ -26,11 +28,13 @@ impl StderrWatch {
         let interrupted = Arc::new(AtomicBool::new(false));
         let signal = signal_hook::consts::SIGINT;
         // In this order: the first Ctrl-C finds the flag unset and sets it.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())?;
-        signal_hook::flag::register(signal, interrupted.clone())?;
+        let handlers = [
+            flag::register_conditional_shutdown(signal, 130, interrupted.clone())?,
+            flag::register(signal, interrupted.clone())?,
+        ];
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let redraws = io::stderr().is_terminal() && !dumb;
-        Ok(StderrWatch { interrupted, redraws, drawn: false, told: None })
+        Ok(StderrWatch { interrupted, handlers, redraws, drawn: false, told: None })
     }
 
     /// Remove the line that is being redrawn, before something else is printed.
@@ -45,8 +49,11 @@ impl Watch for StderrWatch {
     fn progress(&mut self, progress: &Progress<'_>) {
         let line = sanitise_line(&describe(progress));
         if self.redraws {
-            let width = crossterm::terminal::size().map_or(80, |(columns, _)| columns.max(1));
-            let line: String = line.chars().take(usize::from(width) - 1).collect();
+            // A terminal that does not know its width says 0.
+            let columns =
+                crossterm::terminal::size().map_or(0, |(columns, _)| usize::from(columns));
+            let width = if columns == 0 { 80 } else { columns };
+            let line: String = line.chars().take(width - 1).collect();
             let _ = write!(io::stderr(), "\r{line}\x1b[K");
             self.drawn = true;
         } else if let Some(tenth) = tenth(progress) {
@@ -71,6 +78,9 @@ impl Watch for StderrWatch {
 impl Drop for StderrWatch {
     fn drop(&mut self) {
         self.clear();
+        for handler in self.handlers {
+            signal_hook::low_level::unregister(handler);
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use super::worker::Worker;
 use super::{CancelToken, Engine, EventSink};
+use crate::catalog::download::{Progress, Watch, fetch, size};
+use crate::catalog::{self, DraftPlace, Location, Network, ResolvedPair, Selection, Store};
 use crate::chat::template::ChatTemplate;
 use crate::decode::block_length::{Learned, Planner};
 use crate::decode::session::Session;
@@ -9,7 +11,9 @@ use crate::event::{EngineEvent, Level, ModelReady, NetworkInfo};
 use crate::model::config::DecoderConfig;
 use crate::model::decoder::Decoder;
 use crate::model::draft::Draft;
+use crate::model::ops::cpu::Cpu;
 use crate::model::ops::device::DeviceOps;
+use crate::model::ops::kernels::cache::KvType;
 use crate::model::ops::{Ops, Quantise};
 use crate::model::pair::Pair;
 use crate::model::tokenizer::{GgufVocabulary, Tokenizer, TokenizerFiles};
@@ -19,27 +23,10 @@ use crate::model::weights::{
     DraftFiles, TargetFiles, open_draft, open_embedded_draft, open_target,
 };
 use anyhow::{Context, Result, bail};
-use std::path::PathBuf;
 use std::time::Instant;
 
 /// Positions where nothing else is asked for; enough for a long chat, and a cache that fits.
 pub const DEFAULT_CONTEXT: usize = 8192;
-
-/// Where a draft is.
-#[derive(Debug, Clone)]
-pub enum DraftRef {
-    /// A directory or a GGUF file.
-    Path(PathBuf),
-    /// Part of the program: config.json and safetensors.
-    Embedded {
-        /// Its name.
-        name: &'static str,
-        /// config.json
-        config: &'static str,
-        /// safetensors
-        weights: &'static [u8],
-    },
-}
 
 /// Where to compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,12 +47,12 @@ pub enum Place {
 /// What to load.
 #[derive(Debug, Clone)]
 pub struct LoadRequest {
-    /// Name for titles.
-    pub pair: String,
-    /// Directory or GGUF file of the target.
-    pub target: PathBuf,
-    /// The draft, if there shall be one.
-    pub draft: Option<DraftRef>,
+    /// Which networks.
+    pub selection: Selection,
+    /// Where models are looked for.
+    pub store: Store,
+    /// Nothing may be fetched.
+    pub offline: bool,
     /// Where to compute.
     pub place: Place,
     /// Threads on the CPU.
@@ -94,40 +81,91 @@ pub fn load(
 }
 
 fn try_load(request: &LoadRequest, out: &mut EventSink, cancel: &CancelToken) -> Result<Worker> {
+    let pair = obtain(request, out, cancel)?;
     let start = Instant::now();
-    let target = open_target(&request.target)
-        .with_context(|| format!("cannot open the target {}", request.target.display()))?;
+    let path = pair.target.path();
+    let target =
+        open_target(path).with_context(|| format!("cannot open the target {}", path.display()))?;
     for warning in &target.warnings {
         out.notice(Level::Warning, warning.clone(), None);
     }
     // A draft that cannot be used leaves plain decoding, with the reason.
-    let (draft, draft_missing) = match &request.draft {
-        None => (None, Some("no draft was given".to_owned())),
-        Some(reference) => match open(reference, &target.config, request.taps.as_deref()) {
-            Ok(files) => (Some(files), None),
-            Err(error) => (None, Some(format!("{error:#}"))),
-        },
+    let (draft, draft_missing) = match open(&pair.draft, &target.config, request.taps.as_deref()) {
+        Ok(files) => (Some(files), None),
+        Err(error) => (None, Some(format!("{error:#}"))),
     };
     for warning in draft.iter().flat_map(|draft| &draft.warnings) {
         out.notice(Level::Warning, warning.clone(), None);
     }
-    let job = Job { request, target, draft, draft_missing, start };
+    let job = Job { request, pair, target, draft, draft_missing, start };
     match device(request.place)? {
         Some(device) => job.run(DeviceOps::new(device, request.quantise), out, cancel),
-        None => job.run(DeviceOps::new(candle_core::Device::Cpu, request.quantise), out, cancel),
+        None => {
+            // 16-bit keys and values halve what attention reads; dense f32 weights ask for all.
+            let kv = match request.quantise {
+                Quantise::None => KvType::F32,
+                _ => KvType::F16,
+            };
+            job.run(Cpu::new(request.threads, request.quantise, kv), out, cancel)
+        }
     }
 }
 
-fn open(
-    reference: &DraftRef,
-    target: &DecoderConfig,
-    taps: Option<&[usize]>,
-) -> Result<DraftFiles> {
-    match reference {
-        DraftRef::Path(path) => open_draft(path, target, taps),
-        DraftRef::Embedded { config, weights, .. } => {
-            open_embedded_draft(config, weights, target, taps)
+/// The pair's files, fetched where they are missing.
+fn obtain(
+    request: &LoadRequest,
+    out: &mut EventSink,
+    cancel: &CancelToken,
+) -> Result<ResolvedPair> {
+    let pair = catalog::resolve(&request.selection, &request.store)?;
+    let network = Network::from_env(request.offline, request.store.hub.as_ref());
+    for missing in &pair.missing {
+        fetch(missing, &request.store, &network, &mut Told { out, cancel })?;
+    }
+    Ok(pair)
+}
+
+/// Tells of a download by events.
+struct Told<'a> {
+    out: &'a mut EventSink,
+    cancel: &'a CancelToken,
+}
+
+impl Watch for Told<'_> {
+    fn progress(&mut self, progress: &Progress<'_>) {
+        let left = match progress.eta {
+            Some(eta) => format!(", {} s left", eta.as_secs()),
+            None => String::new(),
+        };
+        let of = progress.total.map(|total| format!(" of {}", size(total))).unwrap_or_default();
+        self.out.emit(EngineEvent::LoadProgress {
+            stage: format!(
+                "fetching {}: {}{of}, {}/s{left}",
+                progress.what,
+                size(progress.done),
+                size(progress.rate as u64)
+            ),
+            done: progress.done,
+            total: progress.total.unwrap_or(0),
+        });
+    }
+
+    fn say(&mut self, line: &str) {
+        self.out.notice(Level::Info, line, None);
+    }
+
+    fn cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+}
+
+fn open(place: &DraftPlace, target: &DecoderConfig, taps: Option<&[usize]>) -> Result<DraftFiles> {
+    match place {
+        DraftPlace::At(location) => open_draft(location.path(), target, taps),
+        DraftPlace::Embedded(draft) => {
+            open_embedded_draft(draft.config, draft.weights, target, taps)
         }
+        DraftPlace::None(why) => bail!("{why}"),
     }
 }
 
@@ -150,6 +188,7 @@ fn device(place: Place) -> Result<Option<candle_core::Device>> {
 /// Files that are opened, to be read into networks.
 struct Job<'a> {
     request: &'a LoadRequest,
+    pair: ResolvedPair,
     target: TargetFiles,
     draft: Option<DraftFiles>,
     draft_missing: Option<String>,
@@ -225,20 +264,21 @@ impl Job<'_> {
         ctx_limit: usize,
     ) -> ModelReady {
         let config = target.config();
-        let name = |path: &std::path::Path| {
-            path.file_name()
-                .map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into())
+        let name = |location: &Location| {
+            let path = location.path();
+            let last = path.file_name().map(|name| name.to_string_lossy().into_owned());
+            last.unwrap_or_else(|| path.display().to_string())
         };
-        let draft_name = match &self.request.draft {
-            Some(DraftRef::Path(path)) => name(path),
-            Some(DraftRef::Embedded { name, .. }) => (*name).to_owned(),
-            None => String::new(),
+        let draft_name = match &self.pair.draft {
+            DraftPlace::At(location) => name(location),
+            DraftPlace::Embedded(draft) => draft.name.to_owned(),
+            DraftPlace::None(_) => String::new(),
         };
         ModelReady {
             engine: "native".into(),
-            pair: self.request.pair.clone(),
+            pair: self.pair.name.clone(),
             target: NetworkInfo {
-                name: name(&self.request.target),
+                name: name(&self.pair.target),
                 architecture: config.architecture.clone(),
                 layers: config.layers.len(),
                 hidden: config.hidden,

@@ -52,7 +52,9 @@ impl Worker {
     fn prompt_ids(&self, asked: &Generate, out: &mut EventSink) -> Result<Vec<u32>> {
         match &asked.prompt {
             Prompt::Ids(ids) => Ok(ids.clone()),
-            Prompt::Text(text) => self.tokenizer.encode(text, Special::Parse),
+            Prompt::Text(text) => {
+                Ok(self.tokenizer.with_bos(self.tokenizer.encode(text, Special::Parse)?))
+            }
             Prompt::Messages(messages) => {
                 let options = RenderOptions {
                     add_generation_prompt: true,

@@ -1,5 +1,8 @@
 //! A small HTTP server that misbehaves as it is told; it stands for the hub.
 
+// Each test program uses a part of it.
+#![allow(dead_code)]
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};

@@ -61,3 +61,34 @@ pub fn crates_tokenizer(name: &str) -> tokenizers::Tokenizer {
         format!("{}/target/fixtures/tokenizers/{name}/tokenizer.json", env!("CARGO_MANIFEST_DIR"));
     tokenizers::Tokenizer::from_file(file).unwrap()
 }
+
+/// The tables that a GGUF file of this tokenizer would have, by the rules of llama.cpp's
+/// converter.
+pub fn as_gguf_tables(name: &str, pre: &str) -> GgufVocabulary {
+    let folder = format!("{}/target/fixtures/tokenizers/{name}", env!("CARGO_MANIFEST_DIR"));
+    let json = std::fs::read(format!("{folder}/tokenizer.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let mut tokens: Vec<(u64, String, i32)> = Vec::new();
+    for (token, id) in json["model"]["vocab"].as_object().unwrap() {
+        tokens.push((id.as_u64().unwrap(), token.clone(), 1));
+    }
+    for added in json["added_tokens"].as_array().unwrap() {
+        let kind = if added["special"] == true { 3 } else { 4 };
+        let content = added["content"].as_str().unwrap().to_owned();
+        tokens.push((added["id"].as_u64().unwrap(), content, kind));
+    }
+    tokens.sort_unstable();
+    assert!(tokens.iter().enumerate().all(|(i, (id, ..))| i as u64 == *id));
+    let merge = |merge: &serde_json::Value| match merge.as_array() {
+        Some(pair) => format!("{} {}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap()),
+        None => merge.as_str().unwrap().to_owned(),
+    };
+    GgufVocabulary {
+        model: "gpt2".into(),
+        pre: pre.into(),
+        token_types: tokens.iter().map(|(_, _, kind)| *kind).collect(),
+        tokens: tokens.into_iter().map(|(_, token, _)| token).collect(),
+        merges: json["model"]["merges"].as_array().unwrap().iter().map(merge).collect(),
+        ..GgufVocabulary::default()
+    }
+}

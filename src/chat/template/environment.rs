@@ -33,23 +33,27 @@ pub(super) fn raised(error: &Error) -> Option<&str> {
     error.detail()?.strip_prefix(RAISED)
 }
 
-/// `{% generation %}` marks an answer for training and is no tag of the engine. It becomes a
-/// block that always holds, which keeps the white space rules written in it.
-pub(super) fn without_generation_tags(source: &str) -> String {
+/// A template's source without what the engine does not know. `{% generation %}` marks an answer
+/// for training; it becomes a block that always holds, which keeps the white space rules written
+/// in it. A backslash at the end of a line joins the lines of a string.
+pub(super) fn adapted(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
-    while let Some(at) = rest.find("{%") {
-        let (before, tag) = rest.split_at(at);
-        out.push_str(before);
-        let end = tag.find("%}").map_or(tag.len(), |end| end + 2);
-        let (tag, after) = tag.split_at(end);
-        let word = tag.trim_matches(['{', '}', '%', '-', '+']).trim();
-        match word {
-            "generation" => out.push_str(&tag.replace(word, "if true")),
-            "endgeneration" => out.push_str(&tag.replace(word, "endif")),
-            _ => out.push_str(tag),
+    while let Some(at) = rest.find('{').filter(|at| at + 1 < rest.len()) {
+        let close = match rest.as_bytes()[at + 1] {
+            b'%' => "%}",
+            b'{' => "}}",
+            _ => "",
+        };
+        let end = rest[at + 1..].find(close).map_or(rest.len(), |end| at + 1 + end + close.len());
+        let tag = rest[at..end].replace("\\\n", "");
+        out.push_str(&rest[..at]);
+        match (close, tag.trim_matches(['{', '}', '%', '-', '+']).trim()) {
+            ("%}", word @ "generation") => out.push_str(&tag.replace(word, "if true")),
+            ("%}", word @ "endgeneration") => out.push_str(&tag.replace(word, "endif")),
+            _ => out.push_str(&tag),
         }
-        rest = after;
+        rest = &rest[end..];
     }
     out.push_str(rest);
     out
@@ -197,6 +201,16 @@ mod tests {
         let source =
             "a {%- generation -%} b {% endgeneration %}{% if generation %}c{% endif %}{% x";
         let expected = "a {%- if true -%} b {% endif %}{% if generation %}c{% endif %}{% x";
-        assert_eq!(without_generation_tags(source), expected);
+        assert_eq!(adapted(source), expected);
+        for unchanged in
+            ["", "{", "{{", "é{é", "{generation}", "{{ {'a': 1} }}", "{{ generation }}"]
+        {
+            assert_eq!(adapted(unchanged), unchanged);
+        }
+    }
+
+    #[test]
+    fn lines_of_strings_are_joined() {
+        assert_eq!(adapted("\\\n{{ 'a\\\nb' }}\\\n"), "\\\n{{ 'ab' }}\\\n");
     }
 }

@@ -79,11 +79,9 @@ impl ChatTemplate {
     /// What in the template is not understood.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<ChatTemplate> {
         let mut environment = environment::environment();
-        environment
-            .add_template_owned(NAME, environment::without_generation_tags(source))
-            .map_err(|e| {
-                anyhow!("the chat template is not understood: {}", one_line(&e.to_string()))
-            })?;
+        environment.add_template_owned(NAME, environment::adapted(source)).map_err(|e| {
+            anyhow!("the chat template is not understood: {}", one_line(&e.to_string()))
+        })?;
         Ok(ChatTemplate { environment, bos: bos.into(), eos: eos.into() })
     }
 

@@ -10,14 +10,6 @@ use crate::model::ops::{Activation, AttentionSpec, RopeTable, Visibility};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// The ids of a draft's own vocabulary.
-fn ranked(ids: Vec<usize>) -> Result<Vec<u32>> {
-    if ids.is_empty() {
-        bail!("draft_vocabulary is empty; leave it out to draft from all tokens");
-    }
-    ids.into_iter().map(|id| u32::try_from(id).context("draft_vocabulary")).collect()
-}
-
 /// Most taps of a draft.
 const MAX_TAPS: usize = 64;
 
@@ -87,7 +79,7 @@ impl DraftConfig {
                 .filter(|&cap| cap > 0.0)
                 .map(|cap| cap as f32),
             max_positions,
-            vocabulary: own.counts("draft_vocabulary")?.map(ranked).transpose()?,
+            vocabulary: vocabulary(own, vocab)?,
         };
         draft.fitted(target, warnings)
     }
@@ -125,10 +117,6 @@ impl DraftConfig {
             if self.taps[..i].contains(&tap) {
                 bail!("the draft reads target layer {tap} twice: {:?}", self.taps);
             }
-        }
-        let known = |id: &u32| (*id as usize) < self.vocab;
-        if let Some(id) = self.vocabulary.iter().flatten().find(|id| !known(id)) {
-            bail!("draft_vocabulary names token {id} of {}", self.vocab);
         }
         if self.hidden != target.hidden {
             bail!(
@@ -237,6 +225,24 @@ fn mask_token_id(fields: Fields<'_>, own: Fields<'_>) -> Result<u32> {
         None => fields.need_count("mask_token_id")?,
     };
     u32::try_from(id).with_context(|| format!("mask_token_id {id} is not a token id"))
+}
+
+/// `draft_vocabulary`: the ids that a draft proposes from.
+fn vocabulary(own: Fields<'_>, vocab: usize) -> Result<Option<Vec<u32>>> {
+    let Some(ids) = own.counts("draft_vocabulary")? else { return Ok(None) };
+    if ids.is_empty() || ids.len() > vocab {
+        bail!(
+            "draft_vocabulary lists {} of {vocab} tokens; leave it out to draft from all",
+            ids.len()
+        );
+    }
+    ids.into_iter()
+        .map(|id| match u32::try_from(id) {
+            Ok(short) if id < vocab => Ok(short),
+            _ => bail!("draft_vocabulary names token {id} of {vocab}"),
+        })
+        .collect::<Result<_>>()
+        .map(Some)
 }
 
 /// The target layers for a draft that lists none: evenly spread over `[1, target - 3]`, halves

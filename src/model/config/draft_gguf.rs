@@ -1,7 +1,7 @@
 //! Drafts in GGUF files of architecture `dflash`, as llama.cpp's converter writes them.
 
 use super::draft::Shape;
-use super::gguf::{Keys, SLIDING_PATTERN};
+use super::gguf::{Keys, SLIDING_PATTERN, with_factors};
 use super::rope;
 use super::{Checked, DecoderConfig, DraftConfig, bounded, check_widths};
 use crate::model::ops::Activation;
@@ -52,11 +52,9 @@ impl DraftConfig {
         } else {
             vec![false; count]
         };
-        let table = rope::table(
-            head_dim,
-            keys.need_float("rope.freq_base")?,
-            keys.scaling(max_positions)?,
-        )?;
+        let base = keys.need_float("rope.freq_base")?;
+        let table = rope::table(head_dim, base, keys.scaling(max_positions)?)?;
+        let table = with_factors(file, table)?;
         let layers = sliding
             .into_iter()
             .map(|sliding| shape.layer(sliding, table.clone()))
@@ -78,7 +76,7 @@ impl DraftConfig {
             mask_token_id,
             taps,
             num_target_layers: None,
-            embedding_scale: None,
+            embedding_scale: keys.float("embedding_scale")?.map(|scale| scale as f32),
             final_softcap: keys
                 .float("final_logit_softcapping")?
                 .filter(|&cap| cap > 0.0)

@@ -241,7 +241,7 @@ fn whole_heads_turn(keys: Keys<'_>, name: &str, head_dim: usize) -> Result<()> {
 
 /// Divide by the factors that converters store as `rope_freqs.weight`: Llama 3's scaling, and
 /// Gemma 4's partial rope (factors of 1e30 for pairs that do not turn).
-fn with_factors(file: &GgufFile, mut table: RopeTable) -> Result<RopeTable> {
+pub(super) fn with_factors(file: &GgufFile, mut table: RopeTable) -> Result<RopeTable> {
     const NAME: &str = "rope_freqs.weight";
     if !file.has(NAME) {
         return Ok(table);

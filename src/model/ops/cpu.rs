@@ -9,9 +9,12 @@ use super::kernels::choose::Choose;
 use super::kernels::input::Input;
 use super::kernels::math::{GateRow, Norm, NormRow, SoftCap};
 use super::kernels::matrix::{Matrix, Tiles};
+use super::kernels::memory::Memory;
+use super::kernels::pack::pack;
 use super::kernels::pool::Pool;
 use super::kernels::product::{Then, product};
 use super::kernels::simd::Isa;
+use super::kernels::spare::Buffer;
 use super::{Activation, AttentionSpec, Choice, HeadNorms, Ops, Quantise, RopeTable};
 use crate::model::weights::RawTensor;
 use anyhow::{Result, ensure};
@@ -24,19 +27,21 @@ pub struct Cpu {
     isa: Isa,
     quantise: Quantise,
     kv: KvType,
+    memory: Memory,
     notes: Mutex<Vec<String>>,
 }
 
 /// Activations: rows of `width` numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rows {
-    data: Vec<f32>,
+    data: Buffer,
     width: usize,
 }
 
 impl Rows {
-    fn zeros(rows: usize, width: usize) -> Rows {
-        Rows { data: vec![0.0; rows * width], width }
+    /// Rows that are to be filled.
+    fn any(rows: usize, width: usize) -> Rows {
+        Rows { data: Buffer::any(rows * width), width }
     }
 
     fn count(&self) -> usize {
@@ -47,6 +52,9 @@ impl Rows {
         &self.data[i * self.width..][..self.width]
     }
 }
+
+/// Rows of a feed-forward that go together.
+const GATED_BLOCK: usize = 64;
 
 /// Numbers below which one thread does a row operation faster than several.
 const SMALL: usize = 4096;
@@ -60,7 +68,8 @@ impl Cpu {
 
     /// Compute with the instructions `isa`.
     pub fn with_isa(isa: Isa, threads: usize, quantise: Quantise, kv: KvType) -> Cpu {
-        Cpu { pool: Pool::new(threads), isa, quantise, kv, notes: Mutex::default() }
+        let (pool, memory) = (Pool::new(threads), Memory::default());
+        Cpu { pool, isa, quantise, kv, memory, notes: Mutex::default() }
     }
 
     /// What could not be kept as asked, one line a tensor.
@@ -76,13 +85,18 @@ impl Cpu {
         product(&self.pool, self.isa, matrix, &input, &mut to.data, then);
     }
 
-    /// `to[i] ← f(i)` by row, on several threads if that pays.
-    fn each_row(&self, to: &mut Rows, work: usize, f: impl Fn(usize, &mut [f32]) + Sync) {
-        let (rows, width) = (to.count(), to.width);
-        if rows * work <= SMALL {
-            return to.data.chunks_mut(width).enumerate().for_each(|(i, to)| f(i, to));
+    /// `to[i] ← f(i)` by row of `width`, on several threads if a row's `work` makes it pay.
+    fn each_row(
+        &self,
+        to: &mut [f32],
+        width: usize,
+        work: usize,
+        f: impl Fn(usize, &mut [f32]) + Sync,
+    ) {
+        if to.len() / width * work <= SMALL {
+            return to.chunks_mut(width).enumerate().for_each(|(i, to)| f(i, to));
         }
-        self.pool.rows(&mut to.data, width, f);
+        self.pool.rows(to, width, f);
     }
 }
 
@@ -135,7 +149,7 @@ impl Ops for Cpu {
 
     fn linear(&self, parts: &[RawTensor<'_>], bias: Option<Vec<f32>>) -> Result<Matrix> {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        Matrix::pack(&self.pool, parts, bias, self.quantise, &mut notes)
+        pack((&self.pool, &self.memory), parts, bias, self.quantise, &mut notes)
     }
 
     fn linear_shape(&self, linear: &Matrix) -> (usize, usize) {
@@ -147,7 +161,7 @@ impl Ops for Cpu {
     }
 
     fn select_rows(&self, linear: &Matrix, ids: &[u32]) -> Result<Matrix> {
-        linear.select(&self.pool, ids)
+        linear.select((&self.pool, &self.memory), ids)
     }
 
     fn norm(&self, weight: Vec<f32>, eps: f32) -> Result<Norm> {
@@ -166,8 +180,8 @@ impl Ops for Cpu {
         if let Some(id) = ids.iter().find(|&&id| id as usize >= table.rows) {
             anyhow::bail!("token {id} of a vocabulary of {}", table.rows);
         }
-        let mut rows = Rows::zeros(ids.len(), table.width);
-        self.each_row(&mut rows, table.width, |i, to| {
+        let mut rows = Rows::any(ids.len(), table.width);
+        self.each_row(&mut rows.data, table.width, table.width, |i, to| {
             table.row(ids[i] as usize, to);
             if scale != 1.0 {
                 to.iter_mut().for_each(|x| *x *= scale);
@@ -178,11 +192,11 @@ impl Ops for Cpu {
 
     fn upload(&self, values: &[f32], width: usize) -> Result<Rows> {
         ensure!(width > 0 && values.len().is_multiple_of(width), "rows of {width} do not fill");
-        Ok(Rows { data: values.to_vec(), width })
+        Ok(Rows { data: values.to_vec().into(), width })
     }
 
     fn download(&self, rows: &Rows) -> Result<Vec<f32>> {
-        Ok(rows.data.clone())
+        Ok(rows.data.to_vec())
     }
 
     fn count(&self, rows: &Rows) -> usize {
@@ -195,7 +209,7 @@ impl Ops for Cpu {
         let Some(part) = part else {
             anyhow::bail!("rows {range:?} of {}", rows.count());
         };
-        Ok(Rows { data: part.to_vec(), width })
+        Ok(Rows { data: part.to_vec().into(), width })
     }
 
     fn beside(&self, parts: &[&Rows]) -> Result<Rows> {
@@ -203,13 +217,14 @@ impl Ops for Cpu {
         ensure!(parts.iter().all(|part| part.count() == count), "rows of different number beside");
         let width = parts.iter().map(|part| part.width).sum();
         let data = (0..count).flat_map(|i| parts.iter().flat_map(move |part| part.row(i)));
-        Ok(Rows { data: data.copied().collect(), width })
+        Ok(Rows { data: data.copied().collect::<Vec<f32>>().into(), width })
     }
 
     fn stack(&self, parts: &[&Rows]) -> Result<Rows> {
         let width = parts.first().map_or(1, |part| part.width);
         ensure!(parts.iter().all(|part| part.width == width), "rows of different width stacked");
-        Ok(Rows { data: parts.iter().flat_map(|part| &part.data).copied().collect(), width })
+        let data: Vec<f32> = parts.iter().flat_map(|part| part.data.iter()).copied().collect();
+        Ok(Rows { data: data.into(), width })
     }
 
     fn copy(&self, rows: &Rows) -> Result<Rows> {
@@ -218,15 +233,17 @@ impl Ops for Cpu {
 
     fn normed(&self, x: &Rows, norm: &Norm) -> Result<Rows> {
         check_norm(norm, x.width)?;
-        let mut to = Rows::zeros(x.count(), x.width);
-        self.each_row(&mut to, x.width, |i, to| self.isa.run(NormRow { x: x.row(i), norm, to }));
+        let mut to = Rows::any(x.count(), x.width);
+        self.each_row(&mut to.data, x.width, x.width, |i, to| {
+            self.isa.run(NormRow { x: x.row(i), norm, to });
+        });
         Ok(to)
     }
 
     fn project(&self, x: &Rows, norm: Option<&Norm>, linear: &Matrix) -> Result<Rows> {
         check_product(x, linear)?;
         norm.map_or(Ok(()), |norm| check_norm(norm, x.width))?;
-        let mut to = Rows::zeros(x.count(), linear.rows);
+        let mut to = Rows::any(x.count(), linear.rows);
         self.product(x, norm, linear, &mut to, Then::Store);
         Ok(to)
     }
@@ -252,7 +269,7 @@ impl Ops for Cpu {
             return Ok(());
         };
         let more = self.normed(&self.project(x, None, linear)?, post)?;
-        self.each_row(into, more.width, |i, to| {
+        self.each_row(&mut into.data, more.width, more.width, |i, to| {
             to.iter_mut().zip(more.row(i)).for_each(|(to, x)| *to += x);
         });
         Ok(())
@@ -266,12 +283,19 @@ impl Ops for Cpu {
         activation: Activation,
     ) -> Result<Rows> {
         ensure!(gate_up.rows.is_multiple_of(2), "a gate and up matrix of {} rows", gate_up.rows);
-        let both = self.project(x, Some(norm), gate_up)?;
-        let mut to = Rows::zeros(both.count(), both.width / 2);
-        // An exponential costs about as much as ten other steps.
-        self.each_row(&mut to, 4 * both.width, |i, to| {
-            self.isa.run(GateRow { gate_up: both.row(i), activation, to });
-        });
+        let width = gate_up.rows / 2;
+        let mut to = Rows::any(x.count(), width);
+        // Many rows go in blocks whose gates and ups are still in the cache when they are used.
+        for first in (0..x.count()).step_by(GATED_BLOCK) {
+            let rows = first..x.count().min(first + GATED_BLOCK);
+            let both = self.project(&self.slice(x, rows.clone())?, Some(norm), gate_up)?;
+            let gate = |i: usize, to: &mut [f32]| {
+                self.isa.run(GateRow { gate_up: both.row(i), activation, to });
+            };
+            // An exponential costs about as much as ten other steps.
+            let to = &mut to.data[rows.start * width..rows.end * width];
+            self.each_row(to, width, 8 * width, gate);
+        }
         Ok(to)
     }
 
@@ -305,14 +329,14 @@ impl Ops for Cpu {
     ) -> Result<Rows> {
         ensure!(qkv.width == spec.qkv_width(), "q ‖ k ‖ v rows of {}", qkv.width);
         let heading = heading(spec, norms, rope)?;
-        let mut to = Rows::zeros(qkv.count(), spec.output_width());
+        let mut to = Rows::any(qkv.count(), spec.output_width());
         let compute = (&self.pool, self.isa);
         attention::append(compute, &qkv.data, heading, cache, position, Some(&mut to.data))?;
         Ok(to)
     }
 
     fn cache_len(&self, cache: &Cache) -> usize {
-        cache.len()
+        cache.positions()
     }
 
     fn truncate(&self, cache: &mut Cache, len: usize) {

@@ -2,7 +2,7 @@
 //!
 //! The splitting and merging is the `tokenizers` crate's. What it does is chosen here: from a
 //! GGUF file's own tables ([`GgufVocabulary`]) or from `tokenizer.json` and its companions
-//! ([`Tokenizer::from_dir`]). Decoding is done on bytes ([`pieces`]), so that a character that
+//! ([`Tokenizer::from_dir`]). Decoding is done on bytes, so that a character that
 //! spans several tokens comes out whole.
 
 mod gguf;

@@ -22,7 +22,7 @@ pub use role::{Part, Role};
 
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
-use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use candle_core::quantized::GgmlDType;
 use half::{bf16, f16};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -57,14 +57,7 @@ impl RawTensor<'_> {
             GgmlDType::F16 => Ok(self.each(|b: [u8; 2]| f16::from_le_bytes(b).to_f32())),
             GgmlDType::BF16 => Ok(self.each(|b: [u8; 2]| bf16::from_le_bytes(b).to_f32())),
             _ => {
-                // candle reads blocks in place and panics where they are not aligned; the
-                // GGUF reader makes sure of it for files, an allocator for copies.
-                if self.bytes.as_ptr().align_offset(4) != 0 {
-                    bail!("tensor {}: its bytes are not aligned", self.name);
-                }
-                let storage =
-                    QStorage::from_data(Cow::Borrowed(&*self.bytes), &Device::Cpu, self.dtype)?;
-                let tensor = QTensor::new(storage, self.shape.clone())?.dequantize(&Device::Cpu)?;
+                let tensor = self.to_qtensor(&Device::Cpu)?.dequantize(&Device::Cpu)?;
                 Ok(tensor.flatten_all()?.to_vec1()?)
             }
         }
@@ -72,30 +65,6 @@ impl RawTensor<'_> {
 
     fn each<const N: usize>(&self, read: impl Fn([u8; N]) -> f32) -> Vec<f32> {
         self.bytes.as_chunks().0.iter().map(|chunk| read(*chunk)).collect()
-    }
-
-    /// The same tensor with its rows in the order `order` (each row once).
-    ///
-    /// # Errors
-    /// When the tensor is not a matrix (or a vector, whose rows are single numbers) or a row
-    /// is not whole bytes.
-    pub fn permute_rows(self, order: impl ExactSizeIterator<Item = usize>) -> Result<Self> {
-        let Some(&rows) = self.shape.first().filter(|&&rows| rows > 0 && order.len() == rows)
-        else {
-            bail!("tensor {}: {} rows expected", self.name, order.len());
-        };
-        let width = self.bytes.len() / rows;
-        if width * rows != self.bytes.len() || width == 0 {
-            bail!("tensor {}: its rows are not whole bytes", self.name);
-        }
-        let mut bytes = Vec::with_capacity(self.bytes.len());
-        for row in order {
-            let Some(row) = self.bytes.chunks_exact(width).nth(row) else {
-                bail!("tensor {}: it has no row {row}", self.name);
-            };
-            bytes.extend_from_slice(row);
-        }
-        Ok(Self { bytes: Cow::Owned(bytes), ..self })
     }
 }
 

@@ -293,6 +293,19 @@ fn scale_and_softcap_are_read_from_either_place() {
 }
 
 #[test]
+fn a_draft_may_propose_from_a_part_of_the_vocabulary() {
+    let with = |ids: Value| {
+        let over = json!({"dflash_config": {"draft_vocabulary": ids}});
+        DraftConfig::from_hf(&laid_over(&b16(), &over), &target(36, 2560, 151936), None)
+    };
+    assert_eq!(with(json!([9, 3])).unwrap().config.vocabulary, Some(vec![9, 3]));
+    assert_eq!(with(json!(null)).unwrap().config.vocabulary, None);
+    assert!(message(with(json!([]))).contains("lists 0 of 151936 tokens"));
+    assert!(message(with(json!([0, 151936]))).contains("names token 151936"));
+    assert!(message(with(json!([1u64 << 32]))).contains("names token 4294967296"));
+}
+
+#[test]
 fn layers_given_by_hand_replace_the_files() {
     let t = target(36, 2560, 151936);
     let with = |taps: &[usize]| DraftConfig::from_hf(&b16(), &t, Some(taps));

@@ -6,19 +6,17 @@
 //! whatever rows stand beside it and however chunks are spread over threads. Positions that
 //! a query does not see are left out, not multiplied by zero.
 
-use super::cache::{Cache, Element, Head, HeadWriter, Heads, MAX_HEAD, padded};
+use super::cache::{CHUNK, Cache, Element, MAX_HEAD, Reader, Shape, Store, Writer, padded};
 use super::input::{Panel, Panels, Slots};
 use super::math::{Norm, exp, rms_factor, scale_row, soft_cap};
 use super::pool::Pool;
 use super::shared::Shared;
 use super::simd::{Isa, Kernel, LANES, Simd};
+use super::spare::Buffer;
 use crate::model::ops::{AttentionSpec, RopeTable, Visibility};
 use anyhow::Result;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
-
-/// Positions that are taken together.
-const CHUNK: usize = 64;
 
 /// Query panels up to which the work is split by chunk, so that each key and value is read from
 /// memory once for all of them; beyond, it is split by panel.
@@ -89,7 +87,7 @@ struct PrepareRow<'a, T> {
     turns: (&'a [f32], &'a [f32]),
     /// By key head.
     queries: &'a [Shared<'a, f32>],
-    cache: &'a [HeadWriter<'a, T>],
+    cache: Writer<'a, T>,
     full: usize,
 }
 
@@ -146,7 +144,7 @@ impl<T: Element> Kernel for PrepareRow<'_, T> {
         let (keys, values) = kv.split_at(spec.kv_heads * width);
         let values = if spec.values_are_keys { keys } else { values };
         let mut value = [0.0; MAX_HEAD];
-        for (i, cache) in self.cache.iter().enumerate() {
+        for i in 0..spec.kv_heads {
             let x = &values[i * width..][..width];
             value[..width].copy_from_slice(x);
             if let Some(eps) = spec.value_norm {
@@ -158,11 +156,10 @@ impl<T: Element> Kernel for PrepareRow<'_, T> {
             }
             prepare_head(s, &keys[i * width..][..width], k_norm, self.turns, 1.0, &mut head);
             // SAFETY: each row, and so each position, is one part of the work; nobody reads.
-            unsafe { cache.set(s, self.position, width, &head, &value) };
+            unsafe { self.cache.set(s, (i, self.position), &head, &value) };
         }
     }
 }
-
 
 /// What queries see: the range of keys by query of a panel.
 type Sight<const N: usize> = [Range<usize>; N];
@@ -187,7 +184,9 @@ fn record(head_dim: usize) -> usize {
 #[derive(Clone, Copy)]
 struct Lookup<'a, T> {
     spec: &'a AttentionSpec,
-    head: &'a Head<T>,
+    cache: Reader<'a, T>,
+    /// Which key head.
+    head: usize,
     queries: &'a Queries,
     /// Position of the first row.
     position: usize,
@@ -241,108 +240,132 @@ impl<T: Element> Kernel for ChunkOfPanel<'_, '_, T> {
 impl<T: Element> ChunkOfPanel<'_, '_, T> {
     #[inline(always)]
     fn queries<S: Simd, const N: usize>(self, s: S) {
-        let Lookup { spec, head, .. } = self.lookup;
+        let Lookup { spec, cache, head, .. } = self.lookup;
+        let (keys, values) = cache.block(head, self.chunk);
         let start = self.chunk * CHUNK;
         // What each query sees of the chunk, counted from its start.
         let mut sight: Sight<N> = [const { 0..0 }; N];
-        let mut seen = CHUNK..0;
+        // From the first to the last position that any query sees.
+        let (mut seen_first, mut seen_end) = (CHUNK, 0);
         for (i, sight) in sight.iter_mut().enumerate() {
             let all = self.lookup.sight(self.panel.first + i);
             let [first, end] = [all.start, all.end].map(|x| x.saturating_sub(start).min(CHUNK));
             if first < end {
                 *sight = first..end;
-                seen = seen.start.min(first)..seen.end.max(end);
+                (seen_first, seen_end) = (seen_first.min(first), seen_end.max(end));
             }
         }
+        let seen = seen_first..seen_end;
+        let width = padded(spec.head_dim);
         let mut weights = [[0.0; CHUNK]; N];
         if !seen.is_empty() {
-            let tiles = seen.start / LANES..seen.end.div_ceil(LANES);
             let queries = self.panel.elements.as_chunks().0;
-            for tile in tiles {
-                let at = (start + tile * LANES) * spec.head_dim;
-                let keys = head.keys[at..at + LANES * spec.head_dim].as_chunks().0;
-                let scores = scores::<S, T, N>(s, keys, queries);
-                for i in 0..N {
-                    let capped = match spec.softcap {
-                        Some(cap) => soft_cap(s, scores[i], cap),
-                        None => scores[i],
-                    };
-                    s.store_part(&mut weights[i][tile * LANES..(tile + 1) * LANES], capped);
+            for pair in seen.start / (2 * LANES)..seen.end.div_ceil(2 * LANES) {
+                let first = pair * 2 * LANES;
+                let keys = &keys[first * spec.head_dim..][..2 * LANES * spec.head_dim];
+                let keys = keys.as_chunks().0;
+                let values = values[first * width..].as_ptr();
+                let keys = keys.split_at(spec.head_dim);
+                let scores = scores::<S, T, N>(s, keys, queries, (values, 2 * LANES * width));
+                for (i, scores) in scores.into_iter().enumerate() {
+                    for (half, score) in scores.into_iter().enumerate() {
+                        let capped = match spec.softcap {
+                            Some(cap) => soft_cap(s, score, cap),
+                            None => score,
+                        };
+                        let at = first + half * LANES;
+                        s.store_part(&mut weights[i][at..at + LANES], capped);
+                    }
                 }
             }
         }
         let stride = record(spec.head_dim);
-        for i in 0..N {
-            let (largest, sum) = soft_max(s, &mut weights[i], &sight[i]);
+        let summed = soft_max(s, &mut weights, &sight);
+        for (i, (largest, sum)) in summed.into_iter().enumerate() {
             self.to[i * stride] = largest;
             self.to[i * stride + 1] = sum;
         }
         if !seen.is_empty() {
-            let width = padded(spec.head_dim);
-            let values = &head.values[start * width..][..seen.end * width];
-            weighted_values::<S, T, N>(s, values, width, &weights, &sight, seen, self.to);
+            // The next head's, or the next chunk's: mostly this thread's next part.
+            let next_keys = keys.as_ptr().wrapping_add(keys.len() + values.len());
+            let values = Values { values, width, next_keys };
+            weighted_values::<S, T, N>(s, values, &weights, &sight, seen, self.to);
         }
     }
 }
 
-/// `q · k` of sixteen keys, by query. Even and odd dimensions are summed apart: two chains of
-/// additions run side by side.
+/// `q · k` of two tiles of keys, by query. Meanwhile the values, so many from a place on, are
+/// fetched.
 #[inline(always)]
 fn scores<S: Simd, T: Element, const N: usize>(
     s: S,
-    keys: &[[T; LANES]],
+    keys: (&[[T; LANES]], &[[T; LANES]]),
     queries: &[[f32; N]],
-) -> [S::F; N] {
-    let mut even = [s.splat(0.0); N];
-    let mut odd = [s.splat(0.0); N];
-    // Widths of heads are even.
-    for (k, q) in keys.as_chunks::<2>().0.iter().zip(queries.as_chunks::<2>().0) {
-        let keys = [T::load(s, &k[0]), T::load(s, &k[1])];
+    (values, count): (*const T, usize),
+) -> [[S::F; 2]; N] {
+    let mut sums = [[s.splat(0.0); 2]; N];
+    let step = count.div_ceil(keys.0.len());
+    for (i, ((first, second), q)) in keys.0.iter().zip(keys.1).zip(queries).enumerate() {
+        s.prefetch(values.wrapping_add(i * step));
+        let (first, second) = (T::load(s, first), T::load(s, second));
         for i in 0..N {
-            even[i] = s.fma(keys[0], s.splat(q[0][i]), even[i]);
-            odd[i] = s.fma(keys[1], s.splat(q[1][i]), odd[i]);
+            let q = s.splat(q[i]);
+            sums[i] = [s.fma(first, q, sums[i][0]), s.fma(second, q, sums[i][1])];
         }
     }
-    for i in 0..N {
-        even[i] = s.add(even[i], odd[i]);
-    }
-    even
+    sums
 }
 
-/// Scores → weights `e^(score - largest)` in the range `seen`, zero beside it within its
-/// vectors. Returns the largest score (-∞ if nothing is seen) and the sum of the weights.
+/// Scores → weights `e^(score - largest)` where a query sees, zero beside it within the
+/// vectors. Returns each query's largest score (-∞ if it sees nothing) and the sum of its
+/// weights.
 #[inline(always)]
-fn soft_max<S: Simd>(s: S, scores: &mut [f32; CHUNK], seen: &Range<usize>) -> (f32, f32) {
-    if seen.is_empty() {
-        return (f32::NEG_INFINITY, 0.0);
+fn soft_max<S: Simd, const N: usize>(
+    s: S,
+    scores: &mut [[f32; CHUNK]; N],
+    sight: &Sight<N>,
+) -> [(f32, f32); N] {
+    let mut summed = [(f32::NEG_INFINITY, 0.0); N];
+    // Queries side by side, for the steps of one wait for each other.
+    for i in 0..N {
+        let seen = &sight[i];
+        let (first, last) = (seen.start / LANES, seen.end.div_ceil(LANES));
+        scores[i][first * LANES..seen.start].fill(f32::NEG_INFINITY);
+        scores[i][seen.end..last * LANES].fill(f32::NEG_INFINITY);
+        let mut largest = s.splat(f32::NEG_INFINITY);
+        for tile in &scores[i].as_chunks().0[first..last] {
+            largest = s.max(s.load(tile), largest);
+        }
+        summed[i].0 = s.largest(largest);
     }
-    let (first, last) = (seen.start / LANES, seen.end.div_ceil(LANES));
-    scores[first * LANES..seen.start].fill(f32::NEG_INFINITY);
-    scores[seen.end..last * LANES].fill(f32::NEG_INFINITY);
-    let tiles = &mut scores.as_chunks_mut::<LANES>().0[first..last];
-    let mut largest = s.splat(f32::NEG_INFINITY);
-    for tile in tiles.iter() {
-        largest = s.max(s.load(tile), largest);
+    for i in 0..N {
+        let (first, last) = (sight[i].start / LANES, sight[i].end.div_ceil(LANES));
+        let largest = s.splat(summed[i].0);
+        let mut sum = s.splat(0.0);
+        for tile in &mut scores[i].as_chunks_mut().0[first..last] {
+            let weight = exp(s, s.sub(s.load(tile), largest));
+            s.store(tile, weight);
+            sum = s.add(sum, weight);
+        }
+        summed[i].1 = s.sum(sum);
     }
-    let largest = s
-        .array(largest)
-        .into_iter()
-        .fold(f32::NEG_INFINITY, |largest, x| if x > largest { x } else { largest });
-    let mut sum = s.splat(0.0);
-    for tile in tiles.iter_mut() {
-        let weight = exp(s, s.sub(s.load(tile), s.splat(largest)));
-        s.store(tile, weight);
-        sum = s.add(sum, weight);
-    }
-    (largest, s.sum(sum))
+    summed
+}
+
+/// The values of a chunk.
+#[derive(Clone, Copy)]
+struct Values<'a, T> {
+    values: &'a [T],
+    width: usize,
+    /// The keys of the next chunk, to be fetched meanwhile.
+    next_keys: *const T,
 }
 
 /// The weighted sums of the values that each query sees, position by position.
 #[inline(always)]
 fn weighted_values<S: Simd, T: Element, const N: usize>(
     s: S,
-    values: &[T],
-    width: usize,
+    values: Values<'_, T>,
     weights: &[[f32; CHUNK]; N],
     sight: &Sight<N>,
     seen: Range<usize>,
@@ -356,38 +379,87 @@ fn weighted_values<S: Simd, T: Element, const N: usize>(
     if common.is_empty() {
         common = seen.end..seen.end;
     }
-    let stride = LANES + width;
-    for column in (0..width).step_by(LANES) {
-        let mut sum = [s.splat(0.0); N];
-        let value = |position: usize| match values[position * width + column..].first_chunk() {
-            Some(value) => T::load(s, value),
-            None => s.splat(0.0),
-        };
-        for position in seen.start..common.start {
-            let value = value(position);
-            for i in 0..N {
-                if sight[i].contains(&position) {
-                    sum[i] = s.fma(s.splat(weights[i][position]), value, sum[i]);
-                }
-            }
+    let (width, mut column) = (values.width, 0);
+    while column + 2 * LANES <= width {
+        let sums = columns::<S, T, N, 2>(s, values, column, weights, sight, &seen, &common);
+        store_columns(s, sums, width, column, to);
+        column += 2 * LANES;
+    }
+    if column < width {
+        let sums = columns::<S, T, N, 1>(s, values, column, weights, sight, &seen, &common);
+        store_columns(s, sums, width, column, to);
+    }
+}
+
+#[inline(always)]
+fn store_columns<S: Simd, const N: usize, const C: usize>(
+    s: S,
+    sums: [[S::F; N]; C],
+    width: usize,
+    column: usize,
+    to: &mut [f32],
+) {
+    for (c, sums) in sums.into_iter().enumerate() {
+        for (i, sum) in sums.into_iter().enumerate() {
+            let at = i * (LANES + width) + LANES + column + c * LANES;
+            s.store_part(&mut to[at..at + LANES], sum);
         }
-        for position in common.clone() {
-            let value = value(position);
-            for i in 0..N {
-                sum[i] = s.fma(s.splat(weights[i][position]), value, sum[i]);
-            }
-        }
-        for position in common.end..seen.end {
-            let value = value(position);
-            for i in 0..N {
-                if sight[i].contains(&position) {
-                    sum[i] = s.fma(s.splat(weights[i][position]), value, sum[i]);
-                }
-            }
+    }
+}
+
+/// `C` vectors of the values' width, from `column` on.
+#[inline(always)]
+fn columns<S: Simd, T: Element, const N: usize, const C: usize>(
+    s: S,
+    values: Values<'_, T>,
+    column: usize,
+    weights: &[[f32; CHUNK]; N],
+    sight: &Sight<N>,
+    seen: &Range<usize>,
+    common: &Range<usize>,
+) -> [[S::F; N]; C] {
+    let mut sums = [[s.splat(0.0); N]; C];
+    let (before, after) = (seen.start..common.start, common.end..seen.end);
+    add_values::<S, T, N, C, true>(s, values, column, weights, sight, before, &mut sums);
+    add_values::<S, T, N, C, false>(s, values, column, weights, sight, common.clone(), &mut sums);
+    add_values::<S, T, N, C, true>(s, values, column, weights, sight, after, &mut sums);
+    sums
+}
+
+/// Add the weighted values of `positions`; with `ASK` only to the queries that see them.
+#[inline(always)]
+fn add_values<S: Simd, T: Element, const N: usize, const C: usize, const ASK: bool>(
+    s: S,
+    Values { values, width, next_keys }: Values<'_, T>,
+    column: usize,
+    weights: &[[f32; CHUNK]; N],
+    sight: &Sight<N>,
+    positions: Range<usize>,
+    sums: &mut [[S::F; N]; C],
+) {
+    for position in positions {
+        s.prefetch(next_keys.wrapping_add(position * width + column));
+        let mut value = [s.splat(0.0); C];
+        for (c, value) in value.iter_mut().enumerate() {
+            *value = load_at(s, values, position * width + column + c * LANES);
         }
         for i in 0..N {
-            s.store_part(&mut to[i * stride + LANES + column..][..LANES], sum[i]);
+            if !ASK || sight[i].contains(&position) {
+                let weight = s.splat(weights[i][position]);
+                for c in 0..C {
+                    sums[c][i] = s.fma(weight, value[c], sums[c][i]);
+                }
+            }
         }
+    }
+}
+
+/// The sixteen values at `at`.
+#[inline(always)]
+fn load_at<S: Simd, T: Element>(s: S, values: &[T], at: usize) -> S::F {
+    match values[at..].first_chunk() {
+        Some(value) => T::load(s, value),
+        None => s.splat(0.0),
     }
 }
 
@@ -402,20 +474,27 @@ impl Kernel for Combine<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let records = || self.records.chunks(self.step).filter(|r| r[1] != 0.0);
-        let largest = records().fold(f32::NEG_INFINITY, |l, r| if r[0] > l { r[0] } else { l });
-        let factor = |record: &[f32]| exp(s, s.splat(record[0] - largest));
-        let mut sum = s.splat(0.0);
-        for record in records() {
-            sum = s.fma(factor(record), s.splat(record[1]), sum);
+        let mut largest = f32::NEG_INFINITY;
+        for record in self.records.chunks(self.step) {
+            largest = if record[0] > largest { record[0] } else { largest };
         }
-        for (i, to) in self.to.chunks_mut(LANES).enumerate() {
-            let mut total = s.splat(0.0);
-            for record in records() {
-                let values = s.load_part(&record[(i + 1) * LANES..(i + 2) * LANES]);
-                total = s.fma(factor(record), values, total);
+        let mut sum = s.splat(0.0);
+        self.to.fill(0.0);
+        for record in self.records.chunks(self.step) {
+            // A chunk of which the query sees nothing.
+            if record[1] == 0.0 {
+                continue;
             }
-            s.store_part(to, s.div(total, sum));
+            let factor = exp(s, s.splat(record[0] - largest));
+            sum = s.fma(factor, s.splat(record[1]), sum);
+            for (to, x) in self.to.chunks_mut(LANES).zip(record[LANES..].chunks(LANES)) {
+                let total = s.fma(factor, s.load_part(x), s.load_part(to));
+                s.store_part(to, total);
+            }
+        }
+        for to in self.to.chunks_mut(LANES) {
+            let mean = s.div(s.load_part(to), sum);
+            s.store_part(to, mean);
         }
     }
 }
@@ -434,11 +513,12 @@ pub fn append(
     let width = if to.is_some() { spec.qkv_width() } else { spec.kv_width() };
     let rows = x.len() / width;
     cache.extend(position, rows)?;
-    let len = cache.len();
+    let len = cache.positions();
     let row = |i: usize| &x[i * width..][..width];
-    match &mut cache.heads {
-        Heads::F32(heads) => append_to(compute, (rows, &row), heading, heads, position, to, len),
-        Heads::F16(heads) => append_to(compute, (rows, &row), heading, heads, position, to, len),
+    let shape = cache.shape;
+    match &mut cache.store {
+        Store::F32(x) => append_to(compute, (rows, &row), heading, (x, shape), position, to, len),
+        Store::F16(x) => append_to(compute, (rows, &row), heading, (x, shape), position, to, len),
     }
     Ok(())
 }
@@ -447,7 +527,7 @@ fn append_to<'x, T: Element>(
     (pool, isa): (&Pool, Isa),
     (rows, row): (usize, &(dyn Fn(usize) -> &'x [f32] + Sync)),
     heading: Heading<'_>,
-    heads: &mut [Head<T>],
+    (numbers, shape): (&mut [T], Shape),
     position: usize,
     to: Option<&mut [f32]>,
     len: usize,
@@ -462,7 +542,7 @@ fn append_to<'x, T: Element>(
     }
     {
         let queries: Vec<_> = queries.iter_mut().map(Panels::shared).collect();
-        let writers: Vec<_> = heads.iter_mut().map(HeadWriter::new).collect();
+        let cache = Writer::new(numbers, shape);
         let pairs = heading.rope.pairs();
         heading.rope.with(len, |turns| {
             let one = |i: usize| {
@@ -476,7 +556,7 @@ fn append_to<'x, T: Element>(
                     position,
                     turns,
                     queries: &queries,
-                    cache: &writers,
+                    cache,
                     full,
                 });
             };
@@ -488,11 +568,9 @@ fn append_to<'x, T: Element>(
         });
     }
     if let Some(to) = to {
-        let lookups: Vec<_> = heads
-            .iter()
-            .zip(&queries)
-            .map(|(head, queries)| Lookup { spec, head, queries, position, len })
-            .collect();
+        let cache = Reader { numbers, shape };
+        let lookup = |(head, queries)| Lookup { spec, cache, head, queries, position, len };
+        let lookups: Vec<_> = queries.iter().enumerate().map(lookup).collect();
         attend(pool, isa, &lookups, to);
     }
 }
@@ -519,7 +597,7 @@ fn attend<T: Element>(pool: &Pool, isa: Isa, lookups: &[Lookup<'_, T>], to: &mut
             let Some(panel) = lookups[h].queries.iter().nth(index) else { return };
             let chunks = lookups[h].chunks(&panel);
             let step = panel.height * record;
-            let mut records = vec![0.0; chunks.len() * step];
+            let mut records = Buffer::any(chunks.len() * step);
             for (chunk, to) in chunks.zip(records.chunks_mut(step)) {
                 isa.run(ChunkOfPanel { lookup: lookups[h], panel: &panel, chunk, to });
             }
@@ -532,12 +610,13 @@ fn attend<T: Element>(pool: &Pool, isa: Isa, lookups: &[Lookup<'_, T>], to: &mut
     let chunks = panels.iter().map(|panel| lookups[0].chunks(panel));
     let chunks = chunks.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0);
     let step = padded_rows * record;
-    let mut records = vec![0.0; lookups.len() * chunks.len() * step];
+    let mut records = Buffer::any(lookups.len() * chunks.len() * step);
     let shared = Shared::new(&mut records);
     pool.run(lookups.len() * chunks.len(), &|part| {
-        let (h, chunk) = (part / chunks.len(), part % chunks.len());
+        // In the order of the memory.
+        let (h, chunk) = (part % lookups.len(), part / lookups.len());
         for panel in lookups[h].queries.iter() {
-            let at = part * step + panel.first * record;
+            let at = (h * chunks.len() + chunk) * step + panel.first * record;
             // SAFETY: each part of the work has its own records.
             let to = unsafe { shared.part(at..at + panel.height * record) };
             let chunk = chunks.start + chunk;

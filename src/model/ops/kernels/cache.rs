@@ -1,12 +1,23 @@
 //! Keys and values of one layer.
+//!
+//! They lie in chunks of positions; a chunk has, head by head, its keys and its values. Keys are
+//! in tiles of sixteen positions, by dimension and then position, so that a vector has one
+//! dimension of sixteen keys. Values are by position and then dimension.
 
-use super::simd::{LANES, Simd};
+use super::memory::{Plain, Slab};
 use super::shared::Shared;
+use super::simd::{LANES, Simd};
 use anyhow::{Result, ensure};
 use half::f16;
 
+/// Positions that attention takes together; memory grows by as many.
+pub const CHUNK: usize = 64;
+
 /// The widest head.
 pub const MAX_HEAD: usize = 512;
+
+/// The most key heads: far more than any model has, so that sizes stay in range.
+const MAX_HEADS: usize = 1 << 16;
 
 /// How cached keys and values are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +30,7 @@ pub enum KvType {
 }
 
 /// A number in the cache.
-pub trait Element: Copy + Send + Sync + Default + 'static {
+pub trait Element: Plain + Default + 'static {
     /// Sixteen of them.
     fn load<S: Simd>(s: S, x: &[Self; LANES]) -> S::F;
     /// Sixteen of them, rounded.
@@ -42,6 +53,9 @@ impl Element for f32 {
 #[repr(transparent)]
 pub struct Half(u16);
 
+// SAFETY: a number.
+unsafe impl Plain for Half {}
+
 impl Element for Half {
     #[inline(always)]
     fn load<S: Simd>(s: S, x: &[Half; LANES]) -> S::F {
@@ -55,52 +69,69 @@ impl Element for Half {
     }
 }
 
-/// The keys and values of one head.
-#[derive(Debug, Default)]
-pub struct Head<T> {
-    /// By tile of sixteen positions, then dimension, then position.
-    pub keys: Vec<T>,
-    /// By position, then dimension, filled up to whole vectors.
-    pub values: Vec<T>,
+/// The numbers of a cache, in one of the types.
+#[derive(Debug)]
+pub enum Store {
+    /// [`KvType::F32`]
+    F32(Slab<f32>),
+    /// [`KvType::F16`]
+    F16(Slab<Half>),
 }
 
-/// The heads of a cache, in one of the types.
-#[derive(Debug)]
-pub enum Heads {
-    /// [`KvType::F32`]
-    F32(Vec<Head<f32>>),
-    /// [`KvType::F16`]
-    F16(Vec<Head<Half>>),
+/// How heads lie in a cache.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Key and value heads.
+    pub heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+}
+
+impl Shape {
+    /// Elements of a chunk's keys of one head.
+    fn keys(self) -> usize {
+        CHUNK * self.head_dim
+    }
+
+    /// Elements of a chunk of one head.
+    fn block(self) -> usize {
+        self.keys() + CHUNK * padded(self.head_dim)
+    }
+
+    /// Elements of `positions`.
+    fn elements(self, positions: usize) -> usize {
+        positions.div_ceil(CHUNK).saturating_mul(self.heads * self.block())
+    }
 }
 
 /// Keys and values of one layer.
 #[derive(Debug)]
 pub struct Cache {
-    /// One a key and value head.
-    pub heads: Heads,
-    /// Width of a head.
-    pub head_dim: usize,
+    /// The numbers.
+    pub store: Store,
+    /// How they lie.
+    pub shape: Shape,
     len: usize,
     capacity: usize,
 }
 
 impl Cache {
     /// An empty cache for up to `capacity` positions. Memory grows with use.
-    pub fn new(kv_heads: usize, head_dim: usize, capacity: usize, kv: KvType) -> Result<Cache> {
+    pub fn new(heads: usize, head_dim: usize, capacity: usize, kv: KvType) -> Result<Cache> {
         ensure!(
             (1..=MAX_HEAD).contains(&head_dim) && head_dim.is_multiple_of(2),
             "a head of {head_dim}: only even widths up to {MAX_HEAD} are supported"
         );
-        ensure!(kv_heads > 0, "an attention without key heads");
-        let heads = match kv {
-            KvType::F32 => Heads::F32((0..kv_heads).map(|_| Head::default()).collect()),
-            KvType::F16 => Heads::F16((0..kv_heads).map(|_| Head::default()).collect()),
+        ensure!((1..=MAX_HEADS).contains(&heads), "an attention with {heads} key heads");
+        let store = match kv {
+            KvType::F32 => Store::F32(Slab::alone(0)?),
+            KvType::F16 => Store::F16(Slab::alone(0)?),
         };
-        Ok(Cache { heads, head_dim, len: 0, capacity })
+        Ok(Cache { store, shape: Shape { heads, head_dim }, len: 0, capacity })
     }
 
     /// Positions that it holds.
-    pub fn len(&self) -> usize {
+    pub fn positions(&self) -> usize {
         self.len
     }
 
@@ -114,18 +145,19 @@ impl Cache {
         ensure!(position == self.len, "position {position} after {} cached ones", self.len);
         let len = position + rows;
         ensure!(len <= self.capacity, "the context of {} tokens is full", self.capacity);
-        let tiles = len.div_ceil(LANES);
-        let (keys, values) = (tiles * LANES * self.head_dim, tiles * LANES * padded(self.head_dim));
-        fn grow<T: Element>(heads: &mut [Head<T>], keys: usize, values: usize) {
-            for head in heads {
-                // After a cut they are already long enough.
-                head.keys.resize(keys.max(head.keys.len()), T::default());
-                head.values.resize(values.max(head.values.len()), T::default());
+        /// At least `needed` elements, twice as many as before if that is within `limit`.
+        fn grow<T: Plain>(slab: &mut Slab<T>, needed: usize, limit: usize) -> Result<()> {
+            if slab.len() < needed {
+                let mut larger = Slab::alone(needed.max(limit.min(2 * slab.len())))?;
+                larger[..slab.len()].copy_from_slice(slab);
+                *slab = larger;
             }
+            Ok(())
         }
-        match &mut self.heads {
-            Heads::F32(heads) => grow(heads, keys, values),
-            Heads::F16(heads) => grow(heads, keys, values),
+        let (needed, limit) = (self.shape.elements(len), self.shape.elements(self.capacity));
+        match &mut self.store {
+            Store::F32(slab) => grow(slab, needed, limit)?,
+            Store::F16(slab) => grow(slab, needed, limit)?,
         }
         self.len = len;
         Ok(())
@@ -133,13 +165,12 @@ impl Cache {
 }
 
 /// Bytes that `positions` take.
-pub fn bytes(kv_heads: usize, head_dim: usize, positions: usize, kv: KvType) -> u64 {
+pub fn bytes(heads: usize, head_dim: usize, positions: usize, kv: KvType) -> u64 {
     let element = match kv {
         KvType::F32 => size_of::<f32>(),
         KvType::F16 => size_of::<f16>(),
     };
-    let positions = positions.div_ceil(LANES) * LANES;
-    (kv_heads * (head_dim + padded(head_dim)) * element) as u64 * positions as u64
+    Shape { heads, head_dim }.elements(positions) as u64 * element as u64
 }
 
 /// Width of a cached value: whole vectors.
@@ -147,47 +178,67 @@ pub fn padded(head_dim: usize) -> usize {
     head_dim.next_multiple_of(LANES)
 }
 
-/// One head's memory, to be filled position by position.
+/// A cache's numbers, to be read.
 #[derive(Clone, Copy)]
-pub struct HeadWriter<'a, T> {
-    keys: Shared<'a, T>,
-    values: Shared<'a, T>,
+pub struct Reader<'a, T> {
+    /// The store.
+    pub numbers: &'a [T],
+    /// How they lie.
+    pub shape: Shape,
 }
 
-impl<'a, T: Element> HeadWriter<'a, T> {
-    /// To fill `head`.
-    pub fn new(head: &'a mut Head<T>) -> Self {
-        HeadWriter { keys: Shared::new(&mut head.keys), values: Shared::new(&mut head.values) }
+impl<'a, T: Element> Reader<'a, T> {
+    /// The keys and the values of `head` in a chunk.
+    #[inline(always)]
+    pub fn block(self, head: usize, chunk: usize) -> (&'a [T], &'a [T]) {
+        let at = (chunk * self.shape.heads + head) * self.shape.block();
+        self.numbers[at..at + self.shape.block()].split_at(self.shape.keys())
+    }
+}
+
+/// A cache's numbers, to be filled position by position.
+#[derive(Clone, Copy)]
+pub struct Writer<'a, T> {
+    numbers: Shared<'a, T>,
+    shape: Shape,
+}
+
+impl<'a, T: Element> Writer<'a, T> {
+    /// To fill `numbers`.
+    pub fn new(numbers: &'a mut [T], shape: Shape) -> Self {
+        Writer { numbers: Shared::new(numbers), shape }
     }
 
-    /// Store the key and the value of `position`: `head_dim` numbers each, followed by zeros
-    /// up to whole vectors.
+    /// Store the key and the value of `position` of `head`: `head_dim` numbers each, followed
+    /// by zeros up to whole vectors.
     ///
     /// # Safety
-    /// No other thread may write the same position, or read the head.
+    /// No other thread may write the same position and head, and none may read.
     #[inline(always)]
     pub unsafe fn set<S: Simd>(
         self,
         s: S,
-        position: usize,
-        head_dim: usize,
+        (head, position): (usize, usize),
         key: &[f32; MAX_HEAD],
         value: &[f32; MAX_HEAD],
     ) {
-        let width = padded(head_dim);
+        let (head_dim, width) = (self.shape.head_dim, padded(self.shape.head_dim));
+        let block = (position / CHUNK * self.shape.heads + head) * self.shape.block();
+        let position = position % CHUNK;
+        let at = block + self.shape.keys() + position * width;
         // SAFETY: a position's value is disjoint from all others'.
-        let to = unsafe { self.values.part(position * width..(position + 1) * width) };
+        let to = unsafe { self.numbers.part(at..at + width) };
         for (to, x) in to.as_chunks_mut().0.iter_mut().zip(value.as_chunks().0) {
             T::store(s, to, s.load(x));
         }
-        let first = position / LANES * LANES * head_dim + position % LANES;
+        let first = block + position / LANES * LANES * head_dim + position % LANES;
         for (i, x) in key[..width].as_chunks().0.iter().enumerate() {
             let mut rounded = [T::default(); LANES];
             T::store(s, &mut rounded, s.load(x));
             for (lane, &x) in rounded.iter().enumerate().take(head_dim - i * LANES) {
                 let at = first + (i * LANES + lane) * LANES;
                 // SAFETY: a position's lane of a key's dimension is disjoint from all others'.
-                unsafe { self.keys.part(at..at + 1)[0] = x };
+                unsafe { self.numbers.part(at..at + 1)[0] = x };
             }
         }
     }

@@ -139,7 +139,7 @@ impl Bytes {
     fn from_q5_0(bytes: &[u8]) -> Bytes {
         let fifth = u32::from_le_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]);
         let low = split_nibbles(&bytes[6..]);
-        let quants = std::array::from_fn(|i| (low[i] | (fifth >> i & 1) as u8 * 16) as i8 - 16);
+        let quants = std::array::from_fn(|i| (low[i] | ((fifth >> i & 1) as u8) << 4) as i8 - 16);
         Bytes { scale: f16_at(bytes, 0), quants }
     }
 
@@ -172,18 +172,13 @@ fn round_up(x: f32) -> f16 {
 pub fn to_floats(dtype: GgmlDType, bytes: &[u8]) -> Result<Vec<f32>> {
     let elements = bytes.len() / dtype.type_size() * dtype.block_size();
     match dtype {
-        GgmlDType::F32 => {
-            Ok(bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect())
-        }
+        GgmlDType::F32 => Ok(bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect()),
         GgmlDType::F16 => {
             Ok(bytes.as_chunks().0.iter().map(|x| f16::from_le_bytes(*x).to_f32()).collect())
         }
-        GgmlDType::BF16 => Ok(bytes
-            .as_chunks()
-            .0
-            .iter()
-            .map(|x| half::bf16::from_le_bytes(*x).to_f32())
-            .collect()),
+        GgmlDType::BF16 => {
+            Ok(bytes.as_chunks().0.iter().map(|x| half::bf16::from_le_bytes(*x).to_f32()).collect())
+        }
         // A scale and a sum that is not needed, as two binary16, then 32 bytes. candle cannot
         // decode it, for it is a type of activations.
         GgmlDType::Q8_1 => candle_core::bail!("Q8_1 is not a type of weights"),

@@ -36,7 +36,7 @@ pub fn activate<S: Simd>(s: S, activation: Activation, x: S::F) -> S::F {
         // (1 + tanh z) / 2 = sigmoid(2z)
         Activation::GeluTanh => {
             let cubic = s.fma(s.mul(x, x), s.splat(0.044_715), s.splat(1.0));
-            let twice_z = s.mul(s.mul(s.splat(1.595_769_1), x), cubic);
+            let twice_z = s.mul(s.mul(s.splat(1.595_769), x), cubic);
             times_sigmoid(s, x, twice_z)
         }
     }

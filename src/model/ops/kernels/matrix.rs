@@ -5,14 +5,12 @@
 //! the four bytes of each of the sixteen rows. So one vector of weights meets the same four
 //! activations in every lane.
 
-use super::ggml::{self, BLOCK, Bytes, Nibbles};
+use super::ggml::{BLOCK, Bytes, Nibbles};
+use super::memory::{Memory, Plain, Slab};
 use super::pool::Pool;
 use super::shared::Shared;
 use super::simd::LANES;
-use crate::model::ops::Quantise;
-use crate::model::weights::RawTensor;
-use anyhow::{Result, bail, ensure};
-use candle_core::quantized::GgmlDType;
+use anyhow::{Context, Result, bail};
 use half::{bf16, f16};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,22 +40,22 @@ pub struct Q8Block {
 
 /// The tiles of consecutive rows, all in one layout. A quantised tile is `width / 32` blocks, a
 /// dense one `width` columns.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub enum Tiles {
     /// Four bits.
-    Q4(Vec<Q4Block>),
+    Q4(Slab<Q4Block>),
     /// Eight bits.
-    Q8(Vec<Q8Block>),
+    Q8(Slab<Q8Block>),
     /// IEEE single.
-    F32(Vec<[f32; LANES]>),
+    F32(Slab<[f32; LANES]>),
     /// IEEE binary16.
-    F16(Vec<[u16; LANES]>),
+    F16(Slab<[u16; LANES]>),
     /// bfloat16.
-    BF16(Vec<[u16; LANES]>),
+    BF16(Slab<[u16; LANES]>),
 }
 
 /// Rows of a matrix that share a layout.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub struct Segment {
     /// Which rows of the matrix.
     pub rows: Range<usize>,
@@ -66,7 +64,7 @@ pub struct Segment {
 }
 
 /// A matrix.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Matrix {
     /// Columns.
     pub width: usize,
@@ -78,94 +76,34 @@ pub struct Matrix {
     pub bias: Option<Vec<f32>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
-    Q4,
-    Q8,
-    F32,
-    F16,
-    BF16,
+// SAFETY: arrays of numbers.
+unsafe impl Plain for Q4Block {}
+// SAFETY: arrays of numbers.
+unsafe impl Plain for Q8Block {}
+
+/// What a tile is made of: a block of columns, or one column, of sixteen rows.
+pub trait Columns: Plain {
+    /// A row's part of it.
+    type Part;
+    /// Set the row in `lane`, which has been zero.
+    fn set(&mut self, lane: usize, part: Self::Part);
+    /// The row in `lane`.
+    fn get(&self, lane: usize) -> Self::Part;
 }
 
-impl Layout {
-    /// The layout as asked for, and whether it had to give way because of the width.
-    fn choose(dtype: GgmlDType, quantise: Quantise, width: usize) -> (Layout, bool) {
-        let dense = match dtype {
-            GgmlDType::F16 => Layout::F16,
-            GgmlDType::BF16 => Layout::BF16,
-            _ => Layout::F32,
-        };
-        let is_dense = matches!(dtype, GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16);
-        let asked = match quantise {
-            Quantise::None => dense,
-            Quantise::Q4 => Layout::Q4,
-            Quantise::AsStored if is_dense => dense,
-            _ if Nibbles::holds(dtype) => Layout::Q4,
-            _ => Layout::Q8,
-        };
-        if width.is_multiple_of(BLOCK) { (asked, false) } else { (dense, asked != dense) }
+impl<T: Plain> Columns for [T; LANES] {
+    type Part = T;
+    fn set(&mut self, lane: usize, part: T) {
+        self[lane] = part;
+    }
+    fn get(&self, lane: usize) -> T {
+        self[lane]
     }
 }
 
-/// The bytes of one part, checked.
-struct Part<'a> {
-    dtype: GgmlDType,
-    bytes: &'a [u8],
-    row_bytes: usize,
-}
-
-impl<'a> Part<'a> {
-    fn check(tensor: &'a RawTensor<'_>, width: usize) -> Result<(Part<'a>, usize)> {
-        let RawTensor { name, shape, dtype, bytes } = tensor;
-        let &[rows, columns] = shape.as_slice() else {
-            bail!("tensor {name} should be a matrix, but its shape is {shape:?}");
-        };
-        ensure!(columns == width, "tensor {name} is {columns} wide, its neighbours {width}");
-        ensure!(
-            width.is_multiple_of(dtype.block_size()),
-            "tensor {name}: a width of {width} is not a multiple of {dtype:?}'s block of {}",
-            dtype.block_size()
-        );
-        let row_bytes = width / dtype.block_size() * dtype.type_size();
-        ensure!(
-            rows.checked_mul(row_bytes) == Some(bytes.len()) && row_bytes > 0,
-            "tensor {name} has {} bytes, which do not fit {rows} rows of {row_bytes}",
-            bytes.len()
-        );
-        Ok((Part { dtype: *dtype, bytes, row_bytes }, rows))
-    }
-
-    fn row(&self, row: usize) -> &[u8] {
-        &self.bytes[row * self.row_bytes..][..self.row_bytes]
-    }
-
-    fn floats(&self, row: usize) -> Option<Vec<f32>> {
-        ggml::to_floats(self.dtype, self.row(row)).ok()
-    }
-
-    fn nibbles(&self, row: usize) -> Option<Vec<Nibbles>> {
-        if Nibbles::holds(self.dtype) {
-            return Nibbles::decode(self.dtype, self.row(row));
-        }
-        self.floats(row)?.as_chunks().0.iter().map(Nibbles::round).collect()
-    }
-
-    fn byte_blocks(&self, row: usize) -> Option<Vec<Bytes>> {
-        if Bytes::holds(self.dtype) {
-            return Bytes::decode(self.dtype, self.row(row));
-        }
-        self.floats(row)?.as_chunks().0.iter().map(Bytes::round).collect()
-    }
-
-    fn halves(&self, row: usize) -> Option<Vec<u16>> {
-        Some(self.row(row).as_chunks().0.iter().map(|x| u16::from_le_bytes(*x)).collect())
-    }
-}
-
-impl Q4Block {
-    const ZERO: Q4Block = Q4Block { quants: [[0; 64]; 4], scale: [0; LANES], min: [0; LANES] };
-
-    fn set(&mut self, lane: usize, block: &Nibbles) {
+impl Columns for Q4Block {
+    type Part = Nibbles;
+    fn set(&mut self, lane: usize, block: Nibbles) {
         for (i, &quant) in block.quants.iter().enumerate() {
             let (group, byte) = (i / 4, 4 * lane + i % 4);
             self.quants[group % 4][byte] |= quant << (group / 4 * 4);
@@ -186,10 +124,9 @@ impl Q4Block {
     }
 }
 
-impl Q8Block {
-    const ZERO: Q8Block = Q8Block { quants: [[0; 64]; 8], scale: [0; LANES] };
-
-    fn set(&mut self, lane: usize, block: &Bytes) {
+impl Columns for Q8Block {
+    type Part = Bytes;
+    fn set(&mut self, lane: usize, block: Bytes) {
         for (i, &quant) in block.quants.iter().enumerate() {
             self.quants[i / 4][4 * lane + i % 4] = quant;
         }
@@ -204,84 +141,43 @@ impl Q8Block {
     }
 }
 
-/// Tiles of `rows` rows, `tile_len` elements each, that `fill` sets lane by lane: tile, row, lane.
-/// None if `fill` fails for a row.
-fn tiles<T: Clone + Send, R>(
-    pool: &Pool,
+/// Tiles of `rows` rows and `tile_len` elements each, of what `read` gives for a row. None if that
+/// is none for a row.
+pub fn tiles<C: Columns>(
+    (pool, memory): (&Pool, &Memory),
     rows: usize,
     tile_len: usize,
-    zero: T,
-    read: impl Fn(usize) -> Option<R> + Sync,
-    fill: impl Fn(&mut [T], usize, R) + Sync,
-) -> Option<Vec<T>> {
+    read: impl Fn(usize) -> Option<Vec<C::Part>> + Sync,
+) -> Result<Option<Slab<C>>> {
     let count = rows.div_ceil(LANES);
-    let mut all = vec![zero; count * tile_len];
+    let mut all = memory.slab(count.checked_mul(tile_len).context("a matrix too large")?)?;
     let failed = AtomicBool::new(false);
     let shared = Shared::new(&mut all);
     pool.ranges(count, 1, &|range| {
         for tile in range {
             // SAFETY: each tile is one part of the work.
-            let to = unsafe { shared.part(tile * tile_len..(tile + 1) * tile_len) };
+            let to: &mut [C] = unsafe { shared.part(tile * tile_len..(tile + 1) * tile_len) };
             for row in tile * LANES..rows.min((tile + 1) * LANES) {
                 match read(row) {
-                    Some(values) => fill(to, row % LANES, values),
+                    Some(parts) => {
+                        to.iter_mut().zip(parts).for_each(|(to, part)| to.set(row % LANES, part));
+                    }
                     None => failed.store(true, Ordering::Relaxed),
                 }
             }
         }
     });
-    (!failed.into_inner()).then_some(all)
-}
-
-/// The element of each tile column that belongs to `lane` ← the row's.
-fn fill_dense<T: Copy>(tile: &mut [[T; LANES]], lane: usize, row: Vec<T>) {
-    for (to, x) in tile.iter_mut().zip(row) {
-        to[lane] = x;
-    }
+    Ok((!failed.into_inner()).then_some(all))
 }
 
 impl Tiles {
-    fn pack(pool: &Pool, part: &Part, rows: usize, width: usize, layout: Layout) -> Option<Tiles> {
-        let blocks = width / BLOCK;
-        Some(match layout {
-            Layout::Q4 => Tiles::Q4(tiles(
-                pool,
-                rows,
-                blocks,
-                Q4Block::ZERO,
-                |row| part.nibbles(row),
-                |tile, lane, row| tile.iter_mut().zip(&row).for_each(|(to, x)| to.set(lane, x)),
-            )?),
-            Layout::Q8 => Tiles::Q8(tiles(
-                pool,
-                rows,
-                blocks,
-                Q8Block::ZERO,
-                |row| part.byte_blocks(row),
-                |tile, lane, row| tile.iter_mut().zip(&row).for_each(|(to, x)| to.set(lane, x)),
-            )?),
-            Layout::F32 => {
-                let zero = [0.0; LANES];
-                Tiles::F32(tiles(pool, rows, width, zero, |row| part.floats(row), fill_dense)?)
-            }
-            Layout::F16 => {
-                let zero = [0; LANES];
-                Tiles::F16(tiles(pool, rows, width, zero, |row| part.halves(row), fill_dense)?)
-            }
-            Layout::BF16 => {
-                let zero = [0; LANES];
-                Tiles::BF16(tiles(pool, rows, width, zero, |row| part.halves(row), fill_dense)?)
-            }
-        })
-    }
-
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         match self {
-            Tiles::Q4(tiles) => size_of_val(tiles.as_slice()),
-            Tiles::Q8(tiles) => size_of_val(tiles.as_slice()),
-            Tiles::F32(tiles) => size_of_val(tiles.as_slice()),
-            Tiles::F16(tiles) | Tiles::BF16(tiles) => size_of_val(tiles.as_slice()),
+            Tiles::Q4(tiles) => tiles.bytes(),
+            Tiles::Q8(tiles) => tiles.bytes(),
+            Tiles::F32(tiles) => tiles.bytes(),
+            Tiles::F16(tiles) | Tiles::BF16(tiles) => tiles.bytes(),
         }
     }
 
@@ -323,97 +219,30 @@ impl Tiles {
     }
 
     /// The rows `ids` as tiles of their own.
-    fn select(&self, pool: &Pool, ids: &[usize], width: usize) -> Tiles {
-        fn dense<T: Copy + Default + Send + Sync>(
-            pool: &Pool,
-            from: &[[T; LANES]],
+    fn select(&self, compute: (&Pool, &Memory), ids: &[usize], width: usize) -> Result<Tiles> {
+        fn of<C: Columns>(
+            compute: (&Pool, &Memory),
+            from: &[C],
             ids: &[usize],
-            width: usize,
-        ) -> Vec<[T; LANES]> {
+            tile_len: usize,
+        ) -> Result<Slab<C>> {
             let read = |row: usize| {
-                let tile = &from[ids[row] / LANES * width..][..width];
-                Some(tile.iter().map(|x| x[ids[row] % LANES]).collect())
+                let tile = &from[ids[row] / LANES * tile_len..][..tile_len];
+                Some(tile.iter().map(|columns| columns.get(ids[row] % LANES)).collect())
             };
-            tiles(pool, ids.len(), width, [T::default(); LANES], read, fill_dense)
-                .unwrap_or_default()
+            tiles(compute, ids.len(), tile_len, read)?.context("a row that is not there")
         }
-        let blocks = width / BLOCK;
-        match self {
-            Tiles::Q4(from) => {
-                let read = |row: usize| Some(ids[row]);
-                let fill = |tile: &mut [Q4Block], lane: usize, id: usize| {
-                    let from = &from[id / LANES * blocks..];
-                    tile.iter_mut().zip(from).for_each(|(to, x)| to.set(lane, &x.get(id % LANES)));
-                };
-                let zero = Q4Block::ZERO;
-                Tiles::Q4(tiles(pool, ids.len(), blocks, zero, read, fill).unwrap_or_default())
-            }
-            Tiles::Q8(from) => {
-                let read = |row: usize| Some(ids[row]);
-                let fill = |tile: &mut [Q8Block], lane: usize, id: usize| {
-                    let from = &from[id / LANES * blocks..];
-                    tile.iter_mut().zip(from).for_each(|(to, x)| to.set(lane, &x.get(id % LANES)));
-                };
-                let zero = Q8Block::ZERO;
-                Tiles::Q8(tiles(pool, ids.len(), blocks, zero, read, fill).unwrap_or_default())
-            }
-            Tiles::F32(from) => Tiles::F32(dense(pool, from, ids, width)),
-            Tiles::F16(from) => Tiles::F16(dense(pool, from, ids, width)),
-            Tiles::BF16(from) => Tiles::BF16(dense(pool, from, ids, width)),
-        }
+        Ok(match self {
+            Tiles::Q4(from) => Tiles::Q4(of(compute, from, ids, width / BLOCK)?),
+            Tiles::Q8(from) => Tiles::Q8(of(compute, from, ids, width / BLOCK)?),
+            Tiles::F32(from) => Tiles::F32(of(compute, from, ids, width)?),
+            Tiles::F16(from) => Tiles::F16(of(compute, from, ids, width)?),
+            Tiles::BF16(from) => Tiles::BF16(of(compute, from, ids, width)?),
+        })
     }
 }
 
 impl Matrix {
-    /// Pack the row-wise concatenation of `parts`. Whatever cannot be kept as asked is kept
-    /// dense, and said in a line of `notes`.
-    pub fn pack(
-        pool: &Pool,
-        parts: &[RawTensor<'_>],
-        bias: Option<Vec<f32>>,
-        quantise: Quantise,
-        notes: &mut Vec<String>,
-    ) -> Result<Matrix> {
-        let width = parts.first().and_then(|part| part.shape.get(1)).copied().unwrap_or(0);
-        ensure!(width > 0, "a matrix without columns or parts");
-        let mut segments: Vec<Segment> = vec![];
-        let mut rows = 0;
-        for tensor in parts {
-            let (part, part_rows) = Part::check(tensor, width)?;
-            let (layout, gave_way) = Layout::choose(part.dtype, quantise, width);
-            if gave_way {
-                notes.push(format!("{}: {width} columns fit no block of 32, so it is kept dense",
-                    tensor.name));
-            }
-            let packed = Tiles::pack(pool, &part, part_rows, width, layout);
-            let tiles = match packed {
-                Some(tiles) => tiles,
-                None => {
-                    notes.push(format!("{}: numbers beyond a block's scale, so it is kept dense",
-                        tensor.name));
-                    match Tiles::pack(pool, &part, part_rows, width, Layout::F32) {
-                        Some(tiles) => tiles,
-                        None => bail!("tensor {}: {:?} cannot be decoded", tensor.name, part.dtype),
-                    }
-                }
-            };
-            let range = rows..rows + part_rows;
-            rows = range.end;
-            if let Some(last) = segments.last_mut()
-                && last.rows.len().is_multiple_of(LANES)
-                && last.tiles.extend(&tiles)
-            {
-                last.rows.end = range.end;
-            } else {
-                segments.push(Segment { rows: range, tiles });
-            }
-        }
-        if let Some(bias) = &bias {
-            ensure!(bias.len() == rows, "a bias of {} for {rows} rows", bias.len());
-        }
-        Ok(Matrix { width, rows, segments, bias })
-    }
-
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         let bias = self.bias.as_ref().map_or(0, |bias| size_of_val(bias.as_slice()));
@@ -428,7 +257,7 @@ impl Matrix {
     }
 
     /// The rows `ids` as a matrix of its own.
-    pub fn select(&self, pool: &Pool, ids: &[u32]) -> Result<Matrix> {
+    pub fn select(&self, compute: (&Pool, &Memory), ids: &[u32]) -> Result<Matrix> {
         let mut segments: Vec<Segment> = vec![];
         let home = |id: u32| self.segments.iter().position(|s| s.rows.contains(&(id as usize)));
         let mut rows = 0;
@@ -437,26 +266,11 @@ impl Matrix {
                 bail!("row {} of a matrix of {} rows", run[0], self.rows);
             };
             let ids: Vec<usize> = run.iter().map(|&id| id as usize - segment.rows.start).collect();
-            let tiles = segment.tiles.select(pool, &ids, self.width);
+            let tiles = segment.tiles.select(compute, &ids, self.width)?;
             segments.push(Segment { rows: rows..rows + ids.len(), tiles });
             rows += ids.len();
         }
         let bias = self.bias.as_ref().map(|bias| ids.iter().map(|&i| bias[i as usize]).collect());
         Ok(Matrix { width: self.width, rows, segments, bias })
-    }
-}
-
-impl Tiles {
-    /// Append `more`, if it has the same layout.
-    fn extend(&mut self, more: &Tiles) -> bool {
-        match (self, more) {
-            (Tiles::Q4(to), Tiles::Q4(more)) => to.extend_from_slice(more),
-            (Tiles::Q8(to), Tiles::Q8(more)) => to.extend_from_slice(more),
-            (Tiles::F32(to), Tiles::F32(more)) => to.extend_from_slice(more),
-            (Tiles::F16(to), Tiles::F16(more)) => to.extend_from_slice(more),
-            (Tiles::BF16(to), Tiles::BF16(more)) => to.extend_from_slice(more),
-            _ => return false,
-        }
-        true
     }
 }

@@ -5,7 +5,7 @@
 //! of columns: exactly in integers within a block, then one rounding for the scale and one for
 //! the minimum, whatever the panel it stands in.
 
-use super::input::{Input, InputBlock, Panel, Panels};
+use super::input::{DIGIT, Input, InputBlock, Panel, Panels};
 use super::matrix::{Matrix, Q4Block, Q8Block, Tiles};
 use super::pool::Pool;
 use super::shared::Shared;
@@ -13,7 +13,10 @@ use super::simd::{Isa, Kernel, LANES, Simd};
 use std::ops::Range;
 
 /// How far ahead of its use a weight is fetched, in bytes.
-const AHEAD: usize = 4096;
+const AHEAD: usize = 8192;
+
+/// Rows that meet all of a thread's tiles before the next rows come; whole panels.
+const BLOCK_ROWS: usize = 64;
 
 /// What a tile of weights is made of.
 trait Column: Copy {
@@ -36,6 +39,12 @@ fn fetch_ahead<S: Simd, T>(s: S, at: &T) {
     }
 }
 
+/// The number with these sums of digits.
+#[inline(always)]
+fn number<S: Simd>(s: S, high: S::I, low: S::I) -> S::F {
+    s.fma(s.to_float(high), s.splat(DIGIT as f32), s.to_float(low))
+}
+
 impl Column for Q4Block {
     type Input = InputBlock;
     #[inline(always)]
@@ -47,20 +56,21 @@ impl Column for Q4Block {
         let mut total = [s.splat(0.0); ROWS];
         for (w, x) in tile.iter().zip(panel) {
             fetch_ahead(s, w);
-            let mut sum = [s.no_nibbles(); ROWS];
+            // Sums of the activations' first and second digits.
+            let mut high = [s.no_nibbles(); ROWS];
+            let mut low = [s.no_nibbles(); ROWS];
             for j in 0..4 {
                 let both = s.load_bytes(&w.quants[j]);
-                let (low, high) = (s.low_nibbles(both), s.high_nibbles(both));
-                for row in 0..ROWS {
-                    sum[row] = s.dot_nibbles(sum[row], low, &x[row].quants[j]);
-                }
-                for row in 0..ROWS {
-                    sum[row] = s.dot_nibbles(sum[row], high, &x[row].quants[j + 4]);
+                for (j, weights) in [(j, s.low_nibbles(both)), (j + 4, s.high_nibbles(both))] {
+                    for row in 0..ROWS {
+                        high[row] = s.dot_nibbles(high[row], weights, &x[row].high[j]);
+                        low[row] = s.dot_nibbles(low[row], weights, &x[row].low[j]);
+                    }
                 }
             }
             let (scale, min) = (s.load_f16(&w.scale), s.load_f16(&w.min));
             for row in 0..ROWS {
-                let sum = s.to_float(s.nibble_sum(sum[row]));
+                let sum = number(s, s.nibble_sum(high[row]), s.nibble_sum(low[row]));
                 let scale = s.mul(scale, s.splat(x[row].scale));
                 total[row] = s.fma(scale, sum, total[row]);
                 total[row] = s.fma(min, s.splat(x[row].scaled_sum), total[row]);
@@ -81,20 +91,22 @@ impl Column for Q8Block {
         let mut total = [s.splat(0.0); ROWS];
         for (w, x) in tile.iter().zip(panel) {
             fetch_ahead(s, w);
-            let mut sum = [s.start_bytes(0); ROWS];
+            let mut high = [s.start_bytes(0); ROWS];
+            let mut low = [s.start_bytes(0); ROWS];
             for row in 0..ROWS {
-                sum[row] = s.start_bytes(x[row].sum);
+                [high[row], low[row]] = x[row].sums.map(|sum| s.start_bytes(sum));
             }
             for j in 0..8 {
                 let weights = s.load_weights(&w.quants[j]);
                 for row in 0..ROWS {
-                    sum[row] = s.dot_bytes(sum[row], weights, &x[row].quants[j]);
+                    high[row] = s.dot_bytes(high[row], weights, &x[row].high[j]);
+                    low[row] = s.dot_bytes(low[row], weights, &x[row].low[j]);
                 }
             }
             let scale = s.load_f16(&w.scale);
             for row in 0..ROWS {
                 let scale = s.mul(scale, s.splat(x[row].scale));
-                total[row] = s.fma(scale, s.to_float(sum[row]), total[row]);
+                total[row] = s.fma(scale, number(s, high[row], low[row]), total[row]);
             }
         }
         total
@@ -143,11 +155,7 @@ impl<T: Dense> Column for [T; LANES] {
     type Input = f32;
     /// Even and odd columns are summed apart: two chains of additions run side by side.
     #[inline(always)]
-    fn dot<S: Simd, const ROWS: usize>(
-        s: S,
-        tile: &[Self],
-        panel: &[[f32; ROWS]],
-    ) -> [S::F; ROWS] {
+    fn dot<S: Simd, const ROWS: usize>(s: S, tile: &[Self], panel: &[[f32; ROWS]]) -> [S::F; ROWS] {
         let mut even = [s.splat(0.0); ROWS];
         let mut odd = [s.splat(0.0); ROWS];
         let (pairs, last) = tile.as_chunks::<2>();
@@ -233,24 +241,27 @@ impl TileRange<'_> {
         C::Input: Send,
     {
         let Some(panels) = panels else { return };
-        for i in self.range.clone() {
-            let tile = &tiles[i * panels.width..][..panels.width];
-            let first = self.columns.start + i * LANES;
-            let columns = first..self.columns.end.min(first + LANES);
-            for panel in panels.iter() {
-                // Only the heights that the instruction set uses are compiled.
-                match panel.height {
-                    1 => self.one::<S, C, 1>(s, tile, &panel, panels.rows, columns.clone()),
-                    2 => self.one::<S, C, 2>(s, tile, &panel, panels.rows, columns.clone()),
-                    3 => self.one::<S, C, 3>(s, tile, &panel, panels.rows, columns.clone()),
-                    4 => self.one::<S, C, 4>(s, tile, &panel, panels.rows, columns.clone()),
-                    6 if S::ROWS == 8 => {
-                        self.one::<S, C, 6>(s, tile, &panel, panels.rows, columns.clone());
+        // Many rows go in blocks that stay in a near cache from one tile to the next.
+        for block in 0..panels.rows.div_ceil(BLOCK_ROWS) {
+            for i in self.range.clone() {
+                let tile = &tiles[i * panels.width..][..panels.width];
+                let first = self.columns.start + i * LANES;
+                let columns = first..self.columns.end.min(first + LANES);
+                for panel in panels.rows(block * BLOCK_ROWS, BLOCK_ROWS) {
+                    // Only the heights that the instruction set uses are compiled.
+                    match panel.height {
+                        1 => self.one::<S, C, 1>(s, tile, &panel, panels.rows, columns.clone()),
+                        2 => self.one::<S, C, 2>(s, tile, &panel, panels.rows, columns.clone()),
+                        3 => self.one::<S, C, 3>(s, tile, &panel, panels.rows, columns.clone()),
+                        4 => self.one::<S, C, 4>(s, tile, &panel, panels.rows, columns.clone()),
+                        6 if S::ROWS == 8 => {
+                            self.one::<S, C, 6>(s, tile, &panel, panels.rows, columns.clone());
+                        }
+                        8 if S::ROWS == 8 => {
+                            self.one::<S, C, 8>(s, tile, &panel, panels.rows, columns.clone());
+                        }
+                        _ => {}
                     }
-                    8 if S::ROWS == 8 => {
-                        self.one::<S, C, 8>(s, tile, &panel, panels.rows, columns.clone());
-                    }
-                    _ => {}
                 }
             }
         }

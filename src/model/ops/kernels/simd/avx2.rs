@@ -146,6 +146,15 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
     #[inline(always)]
+    fn largest(self, x: F) -> f32 {
+        unsafe {
+            let x = _mm256_max_ps(x[0], x[1]);
+            let x = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+            let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+            _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps::<1>(x, x)))
+        }
+    }
+    #[inline(always)]
     fn round(self, x: F) -> I {
         halves!(_mm256_cvtps_epi32(x))
     }
@@ -164,7 +173,9 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
     #[inline(always)]
     fn magnitude_bits(self, x: F) -> I {
-        unsafe { each!(x => _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fff_ffff))) }
+        unsafe {
+            each!(x => _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fff_ffff)))
+        }
     }
     #[inline(always)]
     fn max_int(self, a: I, b: I) -> I {

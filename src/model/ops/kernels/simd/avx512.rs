@@ -101,6 +101,16 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
+    fn largest(self, x: __m512) -> f32 {
+        unsafe {
+            let high = _mm512_castps512_ps256(_mm512_shuffle_f32x4::<0b1110>(x, x));
+            let x = _mm256_max_ps(_mm512_castps512_ps256(x), high);
+            let x = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+            let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+            _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps::<1>(x, x)))
+        }
+    }
+    #[inline(always)]
     fn round(self, x: __m512) -> __m512i {
         unsafe { _mm512_cvt_roundps_epi32::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x) }
     }

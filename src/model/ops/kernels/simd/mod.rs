@@ -6,13 +6,13 @@
 //! single operations, integer arithmetic) and every reduction has a fixed order, so all
 //! instruction sets give the bits that [`scalar`] defines.
 
-#[cfg(target_arch = "aarch64")]
-mod neon;
-mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod scalar;
 
 use scalar::Scalar;
 
@@ -62,6 +62,8 @@ pub trait Simd: Copy {
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     /// The sum of the lanes, by halves: lane `i` with `i + 8`, then `i + 4`, `i + 2`, `i + 1`.
     fn sum(self, x: Self::F) -> f32;
+    /// The largest of the lanes, none of which may be not-a-number.
+    fn largest(self, x: Self::F) -> f32;
 
     /// To the nearest integer, ties to even; unspecified outside of `i32`.
     fn round(self, x: Self::F) -> Self::I;
@@ -236,21 +238,21 @@ impl Isa {
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
             Set::Scalar => kernel.run(Scalar),
-            // SAFETY (here and below): a set other than `Scalar` comes only from `available`,
-            // which has seen that the processor has its instructions.
             #[cfg(target_arch = "x86_64")]
+            // SAFETY: a set other than `Scalar` comes only from `available`, which has seen
+            // that the processor has its instructions.
             Set::Avx2 => unsafe { avx2::run(kernel) },
-            // SAFETY: see above.
             #[cfg(target_arch = "x86_64")]
+            // SAFETY: see above.
             Set::Avx2Vnni => unsafe { avx2::run_vnni(kernel) },
-            // SAFETY: see above.
             #[cfg(target_arch = "x86_64")]
+            // SAFETY: see above.
             Set::Avx512 => unsafe { avx512::run(kernel) },
-            // SAFETY: see above.
             #[cfg(target_arch = "aarch64")]
+            // SAFETY: see above.
             Set::Neon => unsafe { neon::run(kernel) },
-            // SAFETY: see above.
             #[cfg(target_arch = "aarch64")]
+            // SAFETY: see above.
             Set::NeonDot => unsafe { neon::run_dot(kernel) },
         }
     }

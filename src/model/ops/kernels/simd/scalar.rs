@@ -13,9 +13,7 @@ type I = [i32; LANES];
 
 #[inline(always)]
 fn dot(sum: I, w: &[u8; 64], x: &[i8; 4], weight: impl Fn(u8) -> i32) -> I {
-    from_fn(|lane| {
-        (0..4).fold(sum[lane], |sum, i| sum + weight(w[4 * lane + i]) * i32::from(x[i]))
-    })
+    from_fn(|lane| (0..4).fold(sum[lane], |sum, i| sum + weight(w[4 * lane + i]) * i32::from(x[i])))
 }
 
 impl Simd for Scalar {
@@ -85,6 +83,10 @@ impl Simd for Scalar {
             }
         }
         x[0]
+    }
+    #[inline(always)]
+    fn largest(self, x: F) -> f32 {
+        x.into_iter().fold(f32::NEG_INFINITY, |a, b| if a > b { a } else { b })
     }
     #[inline(always)]
     fn round(self, x: F) -> I {
