@@ -51,6 +51,7 @@ pub fn run(args: &ChatArgs) -> Result<()> {
             Glyphs::Ascii => GlyphChoice::Ascii,
         },
         keymap: None,
+        pairs: Vec::new(),
         history: Some(asked.paths.data.join("prompts.jsonl")),
     };
     tui::run(options, |_request| start_engine(&asked))
