@@ -12,7 +12,7 @@ macro_rules! roles {
     ($($role:ident = $name:literal),* $(,)?) => {
         /// What a piece of the screen means; a theme says how that looks.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[allow(missing_docs)] // The names say it; the list in the README's theme section too.
+        #[allow(missing_docs)] // Named as theme files name them.
         pub enum Role { $($role),* }
 
         impl Role {

@@ -70,8 +70,7 @@ impl App {
 
     fn on_round(&mut self, round: Round) {
         if round.drafted.is_empty() {
-            self.plain.count += 1;
-            self.plain.us += round.total_us();
+            self.plain.add(round.total_us());
         }
         self.context_used = round.kv_len + 1;
         self.set_phase(Phase::Decoding);

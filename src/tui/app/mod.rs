@@ -20,6 +20,8 @@ use super::scroll::Scroll;
 use super::theme::{ASCII, Glyphs, Theme, UNICODE};
 use super::transcript::{Item, Note, Transcript};
 use crate::event::*;
+use crate::stats::Spread;
+use std::collections::VecDeque;
 use std::time::Instant;
 
 /// What happened.
@@ -121,19 +123,32 @@ pub struct Dress {
     pub depth: Depth,
 }
 
-/// Plain steps of the session, the measure of every speed-up.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct PlainSteps {
-    /// How many were seen.
-    pub count: usize,
-    /// Their time.
-    pub us: u64,
-}
+/// Plain steps of the session, the measure of every speed-up: the last ones, since the machine
+/// may have been busy before.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PlainSteps(VecDeque<u64>);
 
 impl PlainSteps {
-    /// Mean time of one.
-    pub fn mean_us(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.us as f64 / self.count as f64)
+    /// Steps that are remembered.
+    const MOST: usize = 64;
+
+    /// One more took `us`.
+    pub fn add(&mut self, us: u64) {
+        if self.0.len() == Self::MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(us);
+    }
+
+    /// How many are remembered.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The median of their times, which a few slow ones do not move.
+    pub fn median_us(&self) -> Option<f64> {
+        let times: Vec<f64> = self.0.iter().map(|us| *us as f64).collect();
+        (!times.is_empty()).then(|| Spread::of(&times).median)
     }
 }
 

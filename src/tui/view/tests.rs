@@ -183,7 +183,7 @@ fn a_walked_token_is_marked_and_its_round_shown() {
 fn a_loss_is_said() {
     let mut app = ready_app();
     ask(&mut app, "hello");
-    app.plain = crate::tui::app::PlainSteps { count: 10, us: 10 * 3_000 };
+    (0..64).for_each(|_| app.plain.add(3_000));
     let screen = grid(&drawn(&mut app, 120, 40));
     assert!(screen.contains("slower than plain"), "{screen}");
 }

@@ -253,7 +253,7 @@ fn footer_row(app: &App, answer: &Answer, room: usize) -> Row {
             }
             if answer.stats.speculative.0 > 0 {
                 parts.push(muted(format!("{} {:.2}", app.dress.glyphs.tau, totals.tau)));
-                if app.plain.mean_us().is_some() {
+                if app.plain.median_us().is_some() {
                     parts.push(gauges::verdict(&answer.stats, app));
                 }
             }
@@ -312,7 +312,10 @@ fn welcome(canvas: &mut Canvas<'_>, app: &App) {
                 None => model.target.name.clone(),
             };
             let x = canvas.text(INDENT, y, "ready  ", style(Role::Ok));
-            canvas.text(x, y, &crate::text::sanitise_line(&draft), style(Role::Text));
+            let room = canvas.width().saturating_sub(x + 2);
+            let draft = crate::text::sanitise_line(&draft);
+            let draft = wrap::truncate(&draft, room, app.dress.glyphs.ellipsis);
+            canvas.text(x, y, &draft, style(Role::Text));
         }
         EngineState::Loading { stage, done, total } => {
             canvas.text(INDENT, y, stage, style(Role::Text));
