@@ -101,7 +101,8 @@ impl Column for Q8Block {
             let mut high = [s.start_bytes(0); ROWS];
             let mut low = [s.start_bytes(0); ROWS];
             for row in 0..ROWS {
-                [high[row], low[row]] = x[row].sums.map(|sum| s.start_bytes(sum));
+                high[row] = s.start_bytes(x[row].sums[0]);
+                low[row] = s.start_bytes(x[row].sums[1]);
             }
             for j in 0..8 {
                 let weights = s.load_weights(&w.quants[j]);
