@@ -37,6 +37,7 @@ pub mod decode;
 pub mod engine;
 pub mod event;
 pub mod model;
+pub mod race;
 pub mod settings;
 pub mod stats;
 pub mod text;

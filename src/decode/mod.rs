@@ -1,8 +1,13 @@
 //! One decode session: prompt reuse, prefill, rounds. Plain decoding is a round without drafts.
 //!
-//! The loop asks [`Networks`] for numbers and knows nothing else about them, so that its rules
-//! are tested with scripted ones.
+//! The loop asks [`Networks`](crate::model::networks::Networks) for numbers and knows nothing
+//! else about them, so that its rules are tested with scripted ones.
 
-pub mod networks;
-
-pub use networks::Networks;
+pub mod accept;
+pub mod acceptance;
+pub mod block_length;
+pub mod cost;
+pub mod detokenize;
+pub mod sampler;
+pub mod session;
+pub mod stop;

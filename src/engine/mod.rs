@@ -3,6 +3,11 @@
 //! A front end sees an [`EngineHandle`] and cannot tell them apart, but for the name in
 //! `model_ready`.
 
+pub mod load;
+mod narrate;
+pub mod scripted;
+pub mod worker;
+
 use crate::event::{EngineCommand, EngineEvent, Envelope, Level, Message};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -1,8 +1,13 @@
 //! The networks: what they are ([`config`]), their numbers ([`weights`]), the arithmetic
-//! ([`ops`]), and the two of them: [`decoder`] (the target) and [`draft`]. [`tokenizer`] turns
+//! ([`ops`]), and the two of them: [`decoder`] (the target) and [`draft`]. [`pair`] holds both
+//! with their caches and offers them to decoding as [`networks::Networks`]. [`tokenizer`] turns
 //! text into ids and back.
 
 pub mod config;
+pub mod decoder;
+pub mod draft;
+pub mod networks;
 pub mod ops;
+pub mod pair;
 pub mod tokenizer;
 pub mod weights;

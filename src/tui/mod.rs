@@ -1,1 +1,30 @@
-//! (to come)
+//! The screen: keys become actions, actions and engine events change [`app::App`], and
+//! [`view::draw`] shows it. [`run`] wires that to a terminal and an engine; [`run_loop`] is the
+//! same loop for any backend and any source of input, which is how the tests run it.
+
+pub mod action;
+pub mod app;
+pub mod caps;
+pub mod commands;
+mod composer;
+mod effect;
+mod events;
+mod frame;
+mod highlight;
+mod history;
+pub mod keymap;
+mod markdown;
+mod run;
+mod scroll;
+mod terminal;
+#[cfg(test)]
+mod testing;
+pub mod theme;
+mod transcript;
+mod view;
+mod wrap;
+
+pub use caps::{ColorChoice, GlyphChoice};
+pub use events::EventSource;
+pub use run::{EngineRequest, ScreenOptions, new_app, run, run_loop};
+pub use terminal::ScreenBackend;

@@ -9,6 +9,7 @@
 //! and a width. Row `i` of a pass at position `p` stands at absolute position `p + i`.
 
 pub mod cpu;
+pub mod device;
 pub mod kernels;
 
 use super::weights::RawTensor;
@@ -142,6 +143,10 @@ pub trait Ops: Send + Sync + Sized + 'static {
 
     /// Prepare a matrix from the row-wise concatenation of `parts` (all of the same width).
     fn linear(&self, parts: &[RawTensor<'_>], bias: Option<Vec<f32>>) -> Result<Self::Linear>;
+    /// Prepare a matrix whose rows are also looked up one by one ([`Ops::embed`]).
+    fn table(&self, part: RawTensor<'_>) -> Result<Self::Linear> {
+        self.linear(&[part], None)
+    }
     /// `(out, in)` of a matrix.
     fn linear_shape(&self, linear: &Self::Linear) -> (usize, usize);
     /// Bytes that a matrix takes in memory.

@@ -1,0 +1,57 @@
+//! `dflash-chat`: the chat.
+
+use super::options::{Asked, ConversationOptions, DecodeOptions, ModelOptions};
+use super::start_engine;
+use crate::catalog::DEMO_PAIR;
+use crate::event::Prompt;
+use crate::settings::{Color, Glyphs};
+use crate::tui::{self, ColorChoice, GlyphChoice, ScreenOptions};
+use anyhow::{Result, bail};
+use clap::Args;
+use std::io::IsTerminal;
+
+/// Options of the chat.
+#[derive(Debug, Clone, Args)]
+pub struct ChatArgs {
+    /// Model options.
+    #[command(flatten)]
+    pub model: ModelOptions,
+    /// Decoding options.
+    #[command(flatten)]
+    pub decode: DecodeOptions,
+    /// Conversation options.
+    #[command(flatten)]
+    pub conversation: ConversationOptions,
+}
+
+/// Open the chat.
+pub fn run(args: &ChatArgs) -> Result<()> {
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        bail!("the chat needs a terminal; `dflash-chat run PROMPT` answers without one");
+    }
+    if std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
+        bail!("this terminal cannot show the chat (TERM=dumb); `dflash-chat run PROMPT` can");
+    }
+    let asked = Asked::new(&args.model, &args.decode, &args.conversation)?;
+    let values = &asked.settings.values;
+    let selection = asked.settings.selection();
+    let options = ScreenOptions {
+        pair: selection.target.or(selection.pair).unwrap_or_else(|| DEMO_PAIR.to_owned()),
+        generate: asked.generate(Prompt::Messages(Vec::new())),
+        system: values.system.clone(),
+        theme: None,
+        color: match values.color {
+            Color::Auto => ColorChoice::Auto,
+            Color::Always => ColorChoice::Always,
+            Color::Never => ColorChoice::Never,
+        },
+        glyphs: match values.glyphs {
+            Glyphs::Auto => GlyphChoice::Auto,
+            Glyphs::Unicode => GlyphChoice::Unicode,
+            Glyphs::Ascii => GlyphChoice::Ascii,
+        },
+        keymap: None,
+        history: Some(asked.paths.data.join("prompts.jsonl")),
+    };
+    tui::run(options, |_request| start_engine(&asked))
+}

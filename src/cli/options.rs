@@ -1,0 +1,241 @@
+//! Options that every command that runs a model takes.
+
+use crate::catalog::Store;
+use crate::engine::load::{LoadRequest, Place};
+use crate::event::{BlockSize, Generate, Mode, Prompt};
+use crate::model::ops::Quantise;
+use crate::settings::{Device, Paths, Quant, Settings, Sources};
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// Which models, and where they run.
+#[derive(Debug, Clone, Args, Default)]
+#[command(next_help_heading = "Model")]
+pub struct ModelOptions {
+    /// A pair from `dflash-chat models list` [default: smollm2-135m]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["target", "draft"])]
+    pub pair: Option<String>,
+    /// The target: a directory with config.json and safetensors, a .gguf file, or a hub
+    /// repository (org/name[@revision])
+    #[arg(long, value_name = "REF")]
+    pub target: Option<String>,
+    /// The draft: a directory, a .gguf file, or a hub repository; without it decoding is plain
+    #[arg(long, value_name = "REF", requires = "target")]
+    pub draft: Option<String>,
+    /// Where to compute
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<Device>,
+    /// Threads that compute on the CPU [default: the machine's cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// How weights are kept in memory [default: as the file has them]
+    #[arg(long, value_name = "KIND")]
+    pub quant: Option<Quant>,
+    /// Most tokens that prompt and answer may have together
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
+    pub ctx: Option<u32>,
+    /// Target layers whose outputs the draft reads, instead of those in its config
+    #[arg(long, value_name = "I,J,K", value_delimiter = ',')]
+    pub dflash_layers: Option<Vec<usize>>,
+    /// Never use the network
+    #[arg(long)]
+    pub offline: bool,
+    /// For tests: an engine that plays a script instead of a model
+    #[arg(long, hide = true, value_name = "KIND")]
+    pub engine: Option<EngineChoice>,
+}
+
+/// How an answer is decoded.
+#[derive(Debug, Clone, Args, Default)]
+#[command(next_help_heading = "Decoding")]
+pub struct DecodeOptions {
+    /// Draft and verify, or one token a pass [default: speculative]
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<Mode>,
+    /// Rows of a block (the anchor included), or `auto`: as long as it pays [default: auto]
+    #[arg(long, value_name = "N|auto")]
+    pub block_size: Option<BlockSize>,
+    /// Most tokens of an answer [default: 1024]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_tokens: Option<u32>,
+    /// 0 takes the most likely token [default: 0]
+    #[arg(long, value_name = "T", value_parser = number::<0, 100>)]
+    pub temperature: Option<f32>,
+    /// Sample from the most likely tokens that have this much probability together
+    #[arg(long, value_name = "P", value_parser = number::<0, 1>)]
+    pub top_p: Option<f32>,
+    /// Sample from the K most likely tokens; 0 from all
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<usize>,
+    /// Drop tokens less likely than this share of the most likely
+    #[arg(long, value_name = "P", value_parser = number::<0, 1>)]
+    pub min_p: Option<f32>,
+    /// Make tokens that occurred less likely; 1 does nothing
+    #[arg(long, value_name = "F", value_parser = number::<0, 100>)]
+    pub repetition_penalty: Option<f32>,
+    /// Seed of the random numbers [default: 0]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// End the answer before this text (may be given more than once)
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+    /// Let the model think first, where its template can
+    #[arg(long)]
+    pub thinking: bool,
+}
+
+/// Engines beside the usual one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EngineChoice {
+    /// Plays a script
+    Scripted,
+    /// The code path of GPUs on the CPU
+    Candle,
+}
+
+fn mode(text: &str) -> std::result::Result<Mode, String> {
+    match text {
+        "speculative" => Ok(Mode::Speculative),
+        "baseline" => Ok(Mode::Baseline),
+        _ => Err("expected `speculative` or `baseline`".into()),
+    }
+}
+
+/// A finite number between two bounds, both included.
+fn number<const LOW: u32, const HIGH: u32>(text: &str) -> std::result::Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(x) if x >= LOW as f32 && x <= HIGH as f32 => Ok(x),
+        _ => Err(format!("expected a number from {LOW} to {HIGH}")),
+    }
+}
+
+/// Conversation options of `run` and the chat.
+#[derive(Debug, Clone, Args, Default)]
+#[command(next_help_heading = "Conversation")]
+pub struct ConversationOptions {
+    /// Instructions for the model; an empty text leaves even the template's own out
+    #[arg(long, value_name = "TEXT", conflicts_with = "system_file")]
+    pub system: Option<String>,
+    /// Read the instructions from a file
+    #[arg(long, value_name = "FILE")]
+    pub system_file: Option<PathBuf>,
+    /// Give the text to the model as it is
+    #[arg(long)]
+    pub no_chat_template: bool,
+}
+
+/// Everything that was asked for, from the file, the environment and the command line.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// The settings that hold.
+    pub settings: Settings,
+    /// The program's folders.
+    pub paths: Paths,
+    /// Stop strings.
+    pub stop: Vec<String>,
+    engine: Option<EngineChoice>,
+    taps: Option<Vec<usize>>,
+}
+
+impl Asked {
+    /// Put the options over what the file and the environment say.
+    pub fn new(
+        model: &ModelOptions,
+        decode: &DecodeOptions,
+        conversation: &ConversationOptions,
+    ) -> Result<Asked> {
+        let paths = Paths::from_env()?;
+        let mut sources = Sources::load(&paths)?;
+        let mut set = |name: &str, value: Option<String>| match value {
+            Some(value) => sources.set(name, value),
+            None => Ok(()),
+        };
+        fn text<T: ToString>(value: &Option<T>) -> Option<String> {
+            value.as_ref().map(T::to_string)
+        }
+        fn word<T: ValueEnum>(value: Option<T>) -> Option<String> {
+            Some(value?.to_possible_value()?.get_name().to_owned())
+        }
+        let yes = |flag: bool| flag.then(|| "true".to_owned());
+        set("pair", model.pair.clone())?;
+        set("target", model.target.clone())?;
+        set("draft", model.draft.clone())?;
+        set("device", word(model.device))?;
+        set("threads", text(&model.threads))?;
+        set("quant", word(model.quant))?;
+        set("ctx", text(&model.ctx))?;
+        set("offline", yes(model.offline))?;
+        set("mode", decode.mode.map(|mode| mode.name().to_owned()))?;
+        set("block_size", text(&decode.block_size))?;
+        set("max_tokens", text(&decode.max_tokens))?;
+        set("temperature", text(&decode.temperature))?;
+        set("top_p", text(&decode.top_p))?;
+        set("top_k", text(&decode.top_k))?;
+        set("min_p", text(&decode.min_p))?;
+        set("repetition_penalty", text(&decode.repetition_penalty))?;
+        set("seed", text(&decode.seed))?;
+        set("thinking", yes(decode.thinking))?;
+        let system = match &conversation.system_file {
+            Some(path) => Some(std::fs::read_to_string(path).with_context(|| {
+                format!("cannot read the system prompt {}", path.display())
+            })?),
+            None => conversation.system.clone(),
+        };
+        set("system", system)?;
+        Ok(Asked {
+            settings: sources.settings(None),
+            paths,
+            stop: decode.stop.iter().filter(|stop| !stop.is_empty()).cloned().collect(),
+            engine: model.engine,
+            taps: model.dflash_layers.clone(),
+        })
+    }
+
+    /// Whether a script is to be played.
+    pub fn scripted(&self) -> bool {
+        self.engine == Some(EngineChoice::Scripted)
+    }
+
+    /// What to ask of the engine, for a prompt.
+    pub fn generate(&self, prompt: Prompt) -> Generate {
+        let values = &self.settings.values;
+        Generate {
+            prompt,
+            mode: values.mode,
+            block_size: values.block_size,
+            sampling: values.sampling.clone(),
+            seed: values.seed,
+            max_tokens: values.max_tokens,
+            stop: self.stop.clone(),
+            thinking: values.thinking,
+        }
+    }
+
+    /// What the engine is to load.
+    pub fn load_request(&self) -> LoadRequest {
+        let values = &self.settings.values;
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        LoadRequest {
+            selection: self.settings.selection(),
+            store: Store::from_env(&self.paths),
+            offline: values.offline,
+            place: match (self.engine, values.device) {
+                (Some(EngineChoice::Candle), _) => Place::CandleCpu,
+                (_, Device::Auto) => Place::Auto,
+                (_, Device::Cpu) => Place::Cpu,
+                (_, Device::Metal) => Place::Metal,
+                (_, Device::Cuda) => Place::Cuda,
+            },
+            threads: values.threads.unwrap_or(cores),
+            quantise: match values.quant {
+                Quant::Stored => Quantise::AsStored,
+                Quant::None => Quantise::None,
+                Quant::Q8 => Quantise::Q8,
+                Quant::Q4 => Quantise::Q4,
+            },
+            context: values.ctx,
+            taps: self.taps.clone(),
+        }
+    }
+}

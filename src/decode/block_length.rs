@@ -1,0 +1,216 @@
+//! How long the next block is: as long as it pays.
+//!
+//! Two decisions a round, both by expected time saved against plain steps:
+//! 1. Before drafting ([`Planner::plan`]): draft at all? Drafting goes on while the advantage
+//!    of recent drafted rounds is positive: the time that plain steps would have taken for the
+//!    tokens they were expected to commit, less what they cost. Otherwise plain steps, with a
+//!    drafted round now and then to see whether the text has turned predictable; each failed
+//!    probe makes the next one rarer.
+//! 2. After drafting ([`Planner::trim`]): how many of the proposed drafts to verify. The draft's
+//!    time is spent; each row more is worth the chance that its draft is committed and costs
+//!    the verify curve's slope. The best number maximises `tokens − rate · verify time`, where
+//!    the rate (tokens a microsecond) is what decoding makes lately: the marginal rule that
+//!    maximises tokens per time in the long run.
+
+use super::acceptance::AcceptanceModel;
+use super::cost::CostModel;
+use super::session::RoundRecord;
+use crate::event::{BlockSize, PlannedBy};
+use crate::model::networks::Proposal;
+use serde::{Deserialize, Serialize};
+
+/// The advantage is a mean over about `1 / (1 − this)` drafted rounds.
+const ADVANTAGE_MEMORY: f64 = 0.9;
+/// Plain rounds between two probes: at first, and at most.
+const PROBE_GAPS: (u32, u32) = (6, 96);
+/// Rounds after which a plain step is measured again.
+const PLAIN_CHECK: u32 = 160;
+
+/// What bounds the next block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The draft's block size, anchor included; 1 where nothing can be drafted.
+    pub block: usize,
+    /// Answer tokens that may still be added.
+    pub budget: usize,
+    /// Positions that are left.
+    pub room: usize,
+    /// Positions in the cache.
+    pub context: usize,
+}
+
+/// How many drafts, and why.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Plan {
+    /// Drafts to propose or to verify; 0 is a plain step.
+    pub drafts: usize,
+    /// Why that many.
+    pub planned_by: PlannedBy,
+    /// Tokens that the round is expected to commit.
+    pub expected: Option<f32>,
+}
+
+/// What was learned of a pair on a machine; kept between runs of the program.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Learned {
+    /// Passes of the target by number of rows, choosing tokens included.
+    pub verify: CostModel,
+    /// Passes of the draft by number of drafts.
+    pub draft: CostModel,
+    /// Chances of acceptance.
+    pub acceptance: AcceptanceModel,
+}
+
+/// Chooses block lengths.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Planner {
+    learned: Learned,
+    /// Mean time saved by a drafted round, in microseconds; `None` before the first.
+    advantage: Option<f64>,
+    /// Tokens and microseconds of recent rounds, for the rate.
+    recent: (f64, f64),
+    plain_rounds: u32,
+    probe_gap: u32,
+    since_plain: u32,
+}
+
+impl Planner {
+    /// A planner that goes on from what was learned before.
+    pub fn new(learned: Learned) -> Self {
+        Planner { learned, probe_gap: PROBE_GAPS.0, ..Planner::default() }
+    }
+
+    /// What was learned so far.
+    pub fn learned(&self) -> &Learned {
+        &self.learned
+    }
+
+    /// How many slots the draft shall fill.
+    pub fn plan(&mut self, asked: BlockSize, limits: &Limits) -> Plan {
+        let most = limits.block.min(limits.budget).min(limits.room).max(1) - 1;
+        let (wanted, planned_by) = match asked {
+            BlockSize::Fixed(n) => (n.clamp(1, limits.block.max(1)) - 1, PlannedBy::Fixed),
+            BlockSize::Auto => self.wanted(limits.block.saturating_sub(1), limits.context),
+        };
+        let planned_by = match wanted <= most {
+            true => planned_by,
+            false if limits.room <= limits.budget => PlannedBy::Room,
+            false => PlannedBy::Budget,
+        };
+        Plan { drafts: wanted.min(most), planned_by, expected: None }
+    }
+
+    /// Drafts worth proposing, out of at most `most`.
+    fn wanted(&self, most: usize, context: usize) -> (usize, PlannedBy) {
+        if most == 0 {
+            return (0, PlannedBy::Auto);
+        }
+        // Without a plain step there is nothing to compare with.
+        if !self.learned.verify.is_measured(1, context) || self.since_plain >= PLAIN_CHECK {
+            return (0, PlannedBy::Probe);
+        }
+        if self.advantage.is_some_and(|advantage| advantage < 0.0) {
+            return match self.plain_rounds < self.probe_gap {
+                true => (0, PlannedBy::Auto),
+                false => (self.slots(most, context), PlannedBy::Probe),
+            };
+        }
+        (self.slots(most, context), PlannedBy::Auto)
+    }
+
+    /// Slots that are worth their share of the draft's time: the chance that a slot's token is
+    /// committed, times what a token is worth, against the draft curve's slope.
+    fn slots(&self, most: usize, context: usize) -> usize {
+        let (draft, acceptance) = (&self.learned.draft, &self.learned.acceptance);
+        let (Some(one), Some(all)) = (draft.at(1, context), draft.at(most, context)) else {
+            return most;
+        };
+        let slope = (all - one).max(0.0) / (most.max(2) - 1) as f64;
+        let token = 1.0 / self.rate(context);
+        let worth = |n: &usize| acceptance.survival(*n) * token > slope;
+        (2..=most).take_while(worth).last().unwrap_or(1).min(most)
+    }
+
+    /// Tokens a microsecond that decoding makes lately, at least the plain rate.
+    fn rate(&self, context: usize) -> f64 {
+        let plain = self.learned.verify.at(1, context).map_or(0.0, |us| 1.0 / us);
+        let (tokens, us) = self.recent;
+        if us > 0.0 { plain.max(tokens / us) } else { plain }
+    }
+
+    /// How many of the proposed drafts shall be verified.
+    pub fn trim(&mut self, plan: &Plan, drafted: &[Proposal], limits: &Limits) -> Plan {
+        let auto = matches!(plan.planned_by, PlannedBy::Auto | PlannedBy::Probe);
+        let context = limits.context;
+        let verify = |rows: usize| self.learned.verify.at(rows, context);
+        let (Some(plain), false) = (verify(1), drafted.is_empty()) else {
+            return Plan { expected: drafted.is_empty().then_some(1.0), ..*plan };
+        };
+        let rate = self.rate(context);
+        let (mut tokens, mut survival) = (1.0, 1.0);
+        let mut best = (1.0 - rate * plain, 0, 1.0);
+        let mut all = 1.0;
+        for (i, draft) in drafted.iter().enumerate() {
+            survival *= self.learned.acceptance.chance(i, draft);
+            tokens += survival;
+            all = tokens;
+            let cost = verify(i + 2).unwrap_or(plain);
+            let value = tokens - rate * cost;
+            if value > best.0 {
+                best = (value, i + 1, tokens);
+            }
+        }
+        let (_, drafts, expected) = best;
+        let draft_us = self.learned.draft.at(drafted.len(), context).unwrap_or(0.0);
+        let spent = draft_us + verify(drafts + 1).unwrap_or(plain);
+        let saved = expected * plain - spent;
+        self.advantage = Some(match self.advantage {
+            None => saved,
+            Some(mean) => ADVANTAGE_MEMORY * mean + (1.0 - ADVANTAGE_MEMORY) * saved,
+        });
+        if plan.planned_by == PlannedBy::Probe {
+            // A probe that would have paid is believed at once; one that did not makes the
+            // next one rarer.
+            self.probe_gap = match saved > 0.0 {
+                true => PROBE_GAPS.0,
+                false => (self.probe_gap * 2).min(PROBE_GAPS.1),
+            };
+            if saved > 0.0 {
+                self.advantage = Some(saved);
+            }
+        }
+        match auto {
+            true => Plan { drafts, planned_by: plan.planned_by, expected: Some(expected as f32) },
+            false => Plan { expected: Some(all as f32), ..*plan },
+        }
+    }
+
+    /// Learn from a round; `matched` drafts agreed with the target, before an end token or a
+    /// limit cut the round.
+    pub fn observe(&mut self, round: &RoundRecord, matched: usize) {
+        let rows = round.drafted.len() + 1;
+        let context = round.position;
+        self.learned.verify.observe(rows, context, round.verify_us as f64);
+        let proposed = round.drafted.len() + round.unsent.len();
+        if proposed > 0 {
+            self.learned.draft.observe(proposed, context, round.draft_us as f64);
+            // What lies after an end token says nothing of the draft.
+            let cut = round.committed.len() <= matched;
+            let judged = if cut { round.committed.len() } else { matched };
+            let rejected = !cut && matched < round.drafted.len();
+            self.learned.acceptance.observe(&round.drafted, judged, rejected);
+            self.plain_rounds = 0;
+        } else {
+            self.plain_rounds += 1;
+        }
+        self.since_plain = if rows == 1 { 0 } else { self.since_plain + 1 };
+        let verify = self.learned.verify.at(rows, context).unwrap_or(0.0);
+        let draft = match proposed {
+            0 => 0.0,
+            n => self.learned.draft.at(n, context).unwrap_or(0.0),
+        };
+        let keep = 0.95;
+        self.recent.0 = keep * self.recent.0 + (matched + 1) as f64;
+        self.recent.1 = keep * self.recent.1 + verify + draft;
+    }
+}

@@ -1,0 +1,274 @@
+//! The target: one decoder that its config shapes, with taps.
+//!
+//! A pass runs rows through all layers, appends their keys and values, and returns the residual
+//! stream of the last layer (before the final norm) together with the outputs of the tapped
+//! layers. Taps are outputs of layers, 0-based, before the final norm: tap `i` is what
+//! transformers calls `hidden_states[i + 1]` (for the last layer: its value before the norm).
+
+use super::config::{DecoderConfig, LayerConfig};
+use super::ops::{HeadNorms, Ops, RopeTable};
+use super::weights::{Part, RawTensor, Role, TargetFiles};
+use anyhow::{Context, Result};
+
+/// The target and its cache.
+pub struct Decoder<O: Ops> {
+    config: DecoderConfig,
+    embedding: O::Linear,
+    /// `None` where the head is the embedding.
+    head: Option<O::Linear>,
+    final_norm: O::Norm,
+    layers: Vec<Layer<O>>,
+    ropes: Vec<O::Rope>,
+    caches: Vec<O::Cache>,
+}
+
+/// One layer's weights; drafts have the same.
+pub(super) struct Layer<O: Ops> {
+    pub(super) config: LayerConfig,
+    pub(super) attention_norm: O::Norm,
+    pub(super) qkv: O::Linear,
+    pub(super) heads: HeadNorms<O>,
+    pub(super) output: O::Linear,
+    pub(super) post_attention_norm: Option<O::Norm>,
+    pub(super) ffn_norm: O::Norm,
+    pub(super) gate_up: O::Linear,
+    pub(super) down: O::Linear,
+    pub(super) post_ffn_norm: Option<O::Norm>,
+    pub(super) scalar: Option<f32>,
+    /// Index into the network's rotary embeddings.
+    pub(super) rope: usize,
+}
+
+/// Reads a network's weights into the form that its operations take.
+pub(super) struct Reader<'a, O: Ops> {
+    pub(super) ops: &'a O,
+    pub(super) tensor: &'a dyn Fn(Role) -> Result<RawTensor<'a>>,
+    pub(super) eps: f32,
+    /// Norms are stored as `w - 1`.
+    pub(super) adds_one: bool,
+}
+
+impl<O: Ops> Reader<'_, O> {
+    pub(super) fn norm(&self, role: Role) -> Result<O::Norm> {
+        let mut weight = (self.tensor)(role)?.to_f32()?;
+        if self.adds_one {
+            weight.iter_mut().for_each(|w| *w += 1.0);
+        }
+        self.ops.norm(weight, self.eps)
+    }
+
+    /// The rows of several matrices one after the other, with their biases where they have any.
+    pub(super) fn product(&self, i: usize, parts: &[Part], biases: &[Part]) -> Result<O::Linear> {
+        let tensors = parts
+            .iter()
+            .map(|part| (self.tensor)(Role::Layer(i, *part)))
+            .collect::<Result<Vec<_>>>()?;
+        let mut bias = Vec::new();
+        for part in biases {
+            bias.extend((self.tensor)(Role::Layer(i, *part))?.to_f32()?);
+        }
+        self.ops.linear(&tensors, (!biases.is_empty()).then_some(bias))
+    }
+}
+
+/// What a pass leaves.
+pub struct Pass<O: Ops> {
+    /// Output of the last layer, before the final norm.
+    pub hidden: O::Rows,
+    /// Outputs of the tapped layers, in the order asked for.
+    pub taps: Vec<O::Rows>,
+}
+
+impl<O: Ops> Layer<O> {
+    /// Read layer `i`.
+    pub(super) fn load(
+        read: &Reader<'_, O>,
+        i: usize,
+        layer: &LayerConfig,
+        ropes: &mut Ropes<O>,
+    ) -> Result<Self> {
+        let norm = |part| read.norm(Role::Layer(i, part));
+        let optional = |wanted: bool, part| wanted.then(|| norm(part)).transpose();
+        let values = if layer.attention.values_are_keys { 2 } else { 3 };
+        let biases = if layer.qkv_bias { values } else { 0 };
+        Ok(Layer {
+            config: layer.clone(),
+            attention_norm: norm(Part::AttnNorm)?,
+            qkv: read.product(
+                i,
+                &[Part::Q, Part::K, Part::V][..values],
+                &[Part::QBias, Part::KBias, Part::VBias][..biases],
+            )?,
+            heads: HeadNorms {
+                q: optional(layer.qk_norm, Part::QNorm)?,
+                k: optional(layer.qk_norm, Part::KNorm)?,
+            },
+            output: read.product(i, &[Part::O], &[])?,
+            post_attention_norm: optional(layer.post_norms, Part::PostAttnNorm)?,
+            ffn_norm: norm(Part::FfnNorm)?,
+            gate_up: read.product(i, &[Part::Gate, Part::Up], &[])?,
+            down: read.product(i, &[Part::Down], &[])?,
+            post_ffn_norm: optional(layer.post_norms, Part::PostFfnNorm)?,
+            scalar: match layer.layer_scalar {
+                true => (read.tensor)(Role::Layer(i, Part::Scalar))?.to_f32()?.first().copied(),
+                false => None,
+            },
+            rope: ropes.index(read.ops, layer)?,
+        })
+    }
+
+    /// The layer's forward for rows at `position`; `x` becomes the layer's output.
+    pub(super) fn forward(
+        &self,
+        ops: &O,
+        x: &mut O::Rows,
+        rope: &O::Rope,
+        cache: &mut O::Cache,
+        position: usize,
+    ) -> Result<()> {
+        let spec = &self.config.attention;
+        let qkv = ops.project(x, Some(&self.attention_norm), &self.qkv)?;
+        let mixed = ops.attend(&qkv, spec, &self.heads, rope, cache, position)?;
+        ops.project_add(x, &mixed, &self.output, self.post_attention_norm.as_ref())?;
+        let gated = ops.gated(x, &self.ffn_norm, &self.gate_up, self.config.activation)?;
+        ops.project_add(x, &gated, &self.down, self.post_ffn_norm.as_ref())?;
+        match self.scalar {
+            Some(factor) => ops.scale(x, factor),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Collects the distinct rotary embeddings of a network's layers.
+pub(super) struct Ropes<O: Ops> {
+    tables: Vec<(RopeTable, usize)>,
+    prepared: Vec<O::Rope>,
+    max_positions: usize,
+}
+
+impl<O: Ops> Ropes<O> {
+    pub(super) fn new(max_positions: usize) -> Self {
+        Ropes { tables: Vec::new(), prepared: Vec::new(), max_positions }
+    }
+
+    /// The index of the prepared form of a layer's table.
+    pub(super) fn index(&mut self, ops: &O, layer: &LayerConfig) -> Result<usize> {
+        let key = (layer.rope.clone(), layer.attention.head_dim);
+        if let Some(i) = self.tables.iter().position(|table| *table == key) {
+            return Ok(i);
+        }
+        let mut table = layer.rope.clone();
+        // Pairs beyond a partial rope's do not turn.
+        table.inv_freq.resize(layer.attention.head_dim / 2, 0.0);
+        self.prepared.push(ops.rope(&table, self.max_positions)?);
+        self.tables.push(key);
+        Ok(self.prepared.len() - 1)
+    }
+
+    pub(super) fn finish(self) -> Vec<O::Rope> {
+        self.prepared
+    }
+}
+
+impl<O: Ops> Decoder<O> {
+    /// Read all weights. `max_positions` bounds caches and rotary tables; `progress` is told
+    /// layers done and in all.
+    pub fn load(
+        ops: &O,
+        files: &TargetFiles,
+        max_positions: usize,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self> {
+        let config = files.config.clone();
+        let read = Reader {
+            ops,
+            tensor: &|role| files.tensor(role),
+            eps: config.norm_eps,
+            adds_one: config.norm_adds_one,
+        };
+        let mut ropes = Ropes::new(max_positions);
+        let mut layers = Vec::with_capacity(config.layers.len());
+        let mut caches = Vec::with_capacity(config.layers.len());
+        let embedding = ops.table(files.tensor(Role::Embedding)?).context("the embedding")?;
+        let head = match config.tied {
+            true => None,
+            false => Some(ops.linear(&[files.tensor(Role::Head)?], None)?),
+        };
+        for (i, layer) in config.layers.iter().enumerate() {
+            layers.push(Layer::load(&read, i, layer, &mut ropes)?);
+            caches.push(ops.cache(&layer.attention, max_positions)?);
+            progress(i + 1, config.layers.len());
+        }
+        let final_norm = read.norm(Role::FinalNorm)?;
+        let ropes = ropes.finish();
+        Ok(Decoder { config, embedding, head, final_norm, layers, ropes, caches })
+    }
+
+    /// The shape it was loaded with.
+    pub fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+
+    /// Bytes of weights in memory.
+    pub fn bytes(&self, ops: &O) -> u64 {
+        let layers: u64 = self.layers.iter().map(|layer| layer.bytes(ops)).sum();
+        let head = self.head.as_ref().map_or(0, |head| ops.linear_bytes(head));
+        ops.linear_bytes(&self.embedding) + head + layers
+    }
+
+    /// Positions in the cache.
+    pub fn len(&self, ops: &O) -> usize {
+        self.caches.first().map_or(0, |cache| ops.cache_len(cache))
+    }
+
+    /// Keep the first `len` positions.
+    pub fn truncate(&mut self, ops: &O, len: usize) {
+        for cache in &mut self.caches {
+            ops.truncate(cache, len);
+        }
+    }
+
+    /// The matrix of the embedding, for a draft.
+    pub fn embedding(&self) -> &O::Linear {
+        &self.embedding
+    }
+
+    /// The matrix of the head, for a draft.
+    pub fn head(&self) -> &O::Linear {
+        self.head.as_ref().unwrap_or(&self.embedding)
+    }
+
+    /// Pass `ids` through all layers at the cache's end.
+    pub fn forward(&mut self, ops: &O, ids: &[u32], taps: &[usize]) -> Result<Pass<O>> {
+        let position = self.len(ops);
+        let mut x = ops.embed(&self.embedding, ids, self.config.embedding_scale)?;
+        let mut tapped: Vec<Option<O::Rows>> = taps.iter().map(|_| None).collect();
+        for (i, (layer, cache)) in self.layers.iter().zip(&mut self.caches).enumerate() {
+            layer.forward(ops, &mut x, &self.ropes[layer.rope], cache, position)?;
+            for (slot, _) in tapped.iter_mut().zip(taps).filter(|(_, tap)| **tap == i) {
+                *slot = Some(ops.copy(&x)?);
+            }
+        }
+        let taps = tapped.into_iter().flatten().collect();
+        Ok(Pass { hidden: x, taps })
+    }
+
+    /// The logits of `hidden` rows (outputs of the last layer).
+    pub fn logits(&self, ops: &O, hidden: &O::Rows) -> Result<O::Rows> {
+        let mut logits = ops.project(hidden, Some(&self.final_norm), self.head())?;
+        if let Some(cap) = self.config.final_softcap {
+            ops.softcap(&mut logits, cap)?;
+        }
+        Ok(logits)
+    }
+}
+
+impl<O: Ops> Layer<O> {
+    /// Bytes of its matrices.
+    pub(super) fn bytes(&self, ops: &O) -> u64 {
+        [&self.qkv, &self.output, &self.gate_up, &self.down]
+            .into_iter()
+            .map(|linear| ops.linear_bytes(linear))
+            .sum()
+    }
+}

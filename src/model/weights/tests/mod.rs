@@ -1,0 +1,5 @@
+//! Files good, damaged and hostile.
+
+mod gguf;
+mod pairs;
+mod safetensors;

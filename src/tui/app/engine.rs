@@ -1,0 +1,124 @@
+//! What the engine says, taken into the state.
+
+use super::{App, EngineState, Phase, Running};
+use crate::event::*;
+use crate::text::sanitise;
+use crate::tui::transcript::{Answer, Item};
+
+impl App {
+    pub(super) fn on_engine(&mut self, event: EngineEvent) {
+        match event {
+            EngineEvent::LoadProgress { stage, done, total } => {
+                let stage = sanitise(&stage).replace('\n', " ");
+                self.engine = EngineState::Loading { stage, done, total };
+            }
+            EngineEvent::ModelReady(ready) => self.on_ready(*ready),
+            EngineEvent::RunStarted(run) => {
+                if let Some(answer) = self.open_answer() {
+                    answer.mode = run.mode;
+                    answer.prompt_tokens = (run.prompt_ids.len(), run.reused_tokens);
+                }
+                self.context_used = run.prompt_ids.len();
+            }
+            EngineEvent::PrefillProgress { done, total } => {
+                self.set_phase(Phase::Prefill(done, total));
+            }
+            EngineEvent::PrefillDone { first, text, .. } => {
+                self.set_phase(Phase::Decoding);
+                self.context_used += 1;
+                if let Some(answer) = self.open_answer() {
+                    answer.first(&first, &text);
+                }
+            }
+            EngineEvent::Round(round) => self.on_round(*round),
+            EngineEvent::RunFinished { reason, totals } => {
+                self.running = None;
+                if let Some(answer) = self.open_answer() {
+                    answer.finished = Some((reason, totals));
+                }
+            }
+            EngineEvent::VerifyCost { context, points } => {
+                self.measuring = false;
+                self.verify_cost = Some((context, points));
+            }
+            EngineEvent::Notice(message) => self.tell(message.level, in_words(&message)),
+            EngineEvent::Error(message) => {
+                self.measuring = false;
+                self.give_back_prompt();
+                self.tell(Level::Error, in_words(&message));
+            }
+        }
+    }
+
+    /// The engine has ended by itself: what was in progress is over, what was said stays.
+    pub(super) fn on_engine_end(&mut self) {
+        if self.running.is_some() {
+            self.give_back_prompt();
+        }
+        self.measuring = false;
+        self.engine = EngineState::Ended;
+    }
+
+    fn on_ready(&mut self, ready: ModelReady) {
+        self.pair = sanitise(&ready.pair).into_owned();
+        if let Some(why) = &ready.draft_missing {
+            self.tell(Level::Warning, format!("no draft, so no speculation: {why}"));
+        }
+        self.engine = EngineState::Ready(Box::new(ready));
+    }
+
+    fn on_round(&mut self, round: Round) {
+        if round.drafted.is_empty() {
+            self.plain.count += 1;
+            self.plain.us += round.total_us();
+        }
+        self.context_used = round.kv_len + 1;
+        self.set_phase(Phase::Decoding);
+        if let Some(answer) = self.open_answer() {
+            answer.round(round);
+        }
+    }
+
+    fn set_phase(&mut self, phase: Phase) {
+        if let Some(running) = &mut self.running {
+            running.phase = phase;
+        }
+    }
+
+    /// The answer in progress; one is begun where there is none (a replay asks nothing).
+    fn open_answer(&mut self) -> Option<&mut Answer> {
+        let open = self.transcript.last_answer().is_some_and(|answer| answer.finished.is_none());
+        if !open {
+            self.transcript.items.push(Item::Answer(Box::default()));
+            self.running.get_or_insert(Running { phase: Phase::Waiting, stopping: false });
+        }
+        self.transcript.last_answer_mut()
+    }
+
+    /// What was asked failed. An answer that has begun stays, marked; else the message goes back
+    /// into the composer, so that nothing typed is lost.
+    fn give_back_prompt(&mut self) {
+        if self.running.take().is_none() {
+            return;
+        }
+        let Some(answer) = self.transcript.last_answer_mut() else { return };
+        if answer.finished.is_some() {
+            return;
+        }
+        if !answer.ids.is_empty() {
+            answer.finished = Some((FinishReason::Failed, answer.stats.totals(0, 0, 0)));
+            return;
+        }
+        let message = self.transcript.undo();
+        if let Some(message) = message.filter(|_| self.composer.is_blank()) {
+            self.composer.set(&message);
+        }
+    }
+}
+
+fn in_words(message: &Message) -> String {
+    match &message.hint {
+        Some(hint) => format!("{}\n{hint}", message.message),
+        None => message.message.clone(),
+    }
+}

@@ -1,0 +1,398 @@
+//! What the person does: keys, pastes, the mouse, commands.
+
+use super::{App, Colouring, EngineState, Overlay, Panel, Phase, Running};
+use crate::event::*;
+use crate::tui::action::Action;
+use crate::tui::commands::{self, Command};
+use crate::tui::effect::Effect;
+use crate::tui::events::Input;
+use crate::tui::theme::{BUILT_IN, Theme};
+use crate::tui::transcript::{Item, Note};
+use crossterm::event::{KeyEvent, MouseEventKind};
+use std::time::{Duration, Instant};
+
+/// A second Ctrl+C within this time quits.
+const TWICE: Duration = Duration::from_secs(1);
+/// Rows a notch of the wheel scrolls.
+const WHEEL: isize = 3;
+/// Most bytes of text sent to a terminal's clipboard: beyond it terminals drop the sequence.
+const CLIPBOARD: usize = 56_000;
+
+impl App {
+    pub(super) fn on_input(&mut self, input: Input, now: Instant) -> Vec<Effect> {
+        match input {
+            Input::Key(key) => self.on_key(key, now),
+            Input::Paste(text) => {
+                self.composer.paste(&text);
+                Vec::new()
+            }
+            Input::Mouse(mouse) => {
+                match mouse.kind {
+                    MouseEventKind::ScrollUp => self.scroll_by(-WHEEL),
+                    MouseEventKind::ScrollDown => self.scroll_by(WHEEL),
+                    _ => {}
+                }
+                Vec::new()
+            }
+            Input::Redraw => Vec::new(),
+        }
+    }
+
+    fn on_key(&mut self, key: KeyEvent, now: Instant) -> Vec<Effect> {
+        match self.keymap.action(&key) {
+            Some(action) => self.act(action, now),
+            None => {
+                self.overlay = None;
+                self.walk = None;
+                self.composer.key(key);
+                Vec::new()
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action, now: Instant) -> Vec<Effect> {
+        if self.overlay.is_some() && self.act_on_overlay(action) {
+            return Vec::new();
+        }
+        if self.walk_by(action) {
+            return Vec::new();
+        }
+        match action {
+            Action::Submit => return self.submit(),
+            Action::Back => return self.back(),
+            Action::Interrupt => return self.interrupt(now),
+            Action::Eof => {
+                if self.composer.is_blank() {
+                    return vec![Effect::Quit];
+                }
+            }
+            Action::Quit => return vec![Effect::Quit],
+            Action::Help => self.overlay = Some(Overlay::Help(0)),
+            Action::Stats => self.overlay = Some(Overlay::Stats),
+            Action::Panel => {
+                self.panel = match self.panel {
+                    Panel::Round => Panel::Timeline,
+                    Panel::Timeline => Panel::Cost,
+                    Panel::Cost => Panel::Hidden,
+                    Panel::Hidden => Panel::Round,
+                };
+            }
+            Action::PanelWider => self.panel_extra = (self.panel_extra + 4).min(60),
+            Action::PanelNarrower => self.panel_extra = (self.panel_extra - 4).max(-60),
+            Action::Explain => self.toggle_explain(),
+            Action::NextTheme => self.set_theme(""),
+            Action::Colouring => self.next_colouring(),
+            Action::Ghosts => {
+                self.ghosts = !self.ghosts;
+                let state = if self.ghosts { "shown" } else { "hidden" };
+                self.say(Level::Info, format!("rejected drafts are {state} in the answer"));
+            }
+            Action::Walk => self.toggle_walk(),
+            Action::Mouse => {
+                self.mouse = !self.mouse;
+                let whose = if self.mouse { "scrolls here" } else { "is the terminal's: select" };
+                self.say(Level::Info, format!("the mouse {whose}"));
+                return vec![Effect::Mouse(self.mouse)];
+            }
+            Action::Mode => self.set_mode(None),
+            Action::BlockSmaller => self.step_block(false),
+            Action::BlockLarger => self.step_block(true),
+            Action::CopyAnswer => return self.copy_answer(),
+            Action::PageUp => self.scroll.by_pages(-1),
+            Action::PageDown => self.scroll.by_pages(1),
+            Action::ScrollUp => self.scroll.by(-1),
+            Action::ScrollDown => self.scroll.by(1),
+            Action::Top => self.scroll.go_to_top(),
+            Action::Follow => self.scroll.follow(),
+            Action::LineEnd if self.composer.is_blank() => self.scroll.follow(),
+            Action::Complete => {
+                self.composer.complete();
+            }
+            editing => {
+                self.composer.act(editing);
+            }
+        }
+        Vec::new()
+    }
+
+    /// Whether the overlay used `action`.
+    fn act_on_overlay(&mut self, action: Action) -> bool {
+        let toggles = match self.overlay {
+            Some(Overlay::Help(_)) => Action::Help,
+            _ => Action::Stats,
+        };
+        let rows = match action {
+            Action::Up | Action::ScrollUp => -1,
+            Action::Down | Action::ScrollDown => 1,
+            Action::PageUp => -10,
+            Action::PageDown => 10,
+            action => {
+                let closes = action == toggles || action == Action::Back;
+                if closes || action == Action::Submit {
+                    self.overlay = None;
+                }
+                return closes || action == Action::Submit;
+            }
+        };
+        self.scroll_by(rows);
+        true
+    }
+
+    fn scroll_by(&mut self, rows: isize) {
+        match &mut self.overlay {
+            Some(Overlay::Help(top)) => *top = top.saturating_add_signed(rows),
+            _ => self.scroll.by(rows),
+        }
+    }
+
+    fn back(&mut self) -> Vec<Effect> {
+        if self.walk.take().is_some() || self.composer.close_popup() {
+            return Vec::new();
+        }
+        self.stop()
+    }
+
+    /// Ask the answer in progress to stop.
+    fn stop(&mut self) -> Vec<Effect> {
+        let Some(running) = &mut self.running else { return Vec::new() };
+        running.stopping = true;
+        vec![Effect::Cancel]
+    }
+
+    fn interrupt(&mut self, now: Instant) -> Vec<Effect> {
+        let twice = self.interrupted.is_some_and(|before| now.duration_since(before) < TWICE);
+        if twice {
+            return vec![Effect::Quit];
+        }
+        self.interrupted = Some(now);
+        let key = self.keymap.hint(Action::Interrupt);
+        self.say(Level::Info, format!("{key} again quits"));
+        self.stop()
+    }
+
+    fn submit(&mut self) -> Vec<Effect> {
+        if self.composer.is_blank() {
+            self.walk = None;
+            return Vec::new();
+        }
+        // Enter in the popup takes the chosen command; one that wants more waits for it.
+        let popup = self.composer.popup();
+        if let Some(spec) = popup.get(self.composer.chosen())
+            && self.composer.complete()
+            && !spec.args.is_empty()
+            && !spec.args.starts_with('[')
+        {
+            return Vec::new();
+        }
+        let text = self.composer.text();
+        if let Some(input) = text.trim().strip_prefix('/') {
+            return self.command(input);
+        }
+        if self.running.is_some() {
+            let key = self.keymap.hint(Action::Back);
+            self.say(Level::Warning, format!("an answer is being made; {key} stops it"));
+            return Vec::new();
+        }
+        if self.engine == EngineState::Ended {
+            self.say(Level::Error, "no model is loaded; /pair loads it again");
+            return Vec::new();
+        }
+        let text = self.composer.take();
+        let mut effects = vec![Effect::Remember(text.clone())];
+        effects.extend(self.ask(text));
+        effects
+    }
+
+    fn command(&mut self, input: &str) -> Vec<Effect> {
+        let (spec, command) = match commands::parse(input) {
+            Ok(parsed) => parsed,
+            Err(what) => {
+                self.say(Level::Error, what);
+                return Vec::new();
+            }
+        };
+        if self.running.is_some() && !spec.while_busy {
+            let key = self.keymap.hint(Action::Back);
+            let name = spec.name;
+            self.say(Level::Warning, format!("/{name} has to wait for the answer; {key} stops it"));
+            return Vec::new();
+        }
+        self.composer.take();
+        self.notice = None;
+        self.run_command(command)
+    }
+
+    fn run_command(&mut self, command: Command) -> Vec<Effect> {
+        match command {
+            Command::Help => self.overlay = Some(Overlay::Help(0)),
+            Command::Stats => self.overlay = Some(Overlay::Stats),
+            Command::New => {
+                self.transcript.items.clear();
+                self.walk = None;
+                self.context_used = 0;
+                self.scroll.follow();
+            }
+            Command::Mode(mode) => self.set_mode(mode),
+            Command::Block(size) => self.set_block(size),
+            Command::Temperature(t) => {
+                self.generate.sampling.temperature = t;
+                let how = if t == 0.0 { " (greedy)" } else { "" };
+                self.say(Level::Info, format!("temperature {t}{how}"));
+            }
+            Command::Seed(seed) => {
+                self.generate.seed = seed;
+                self.say(Level::Info, format!("seed {seed}"));
+            }
+            Command::MaxTokens(n) => {
+                self.generate.max_tokens = n;
+                self.say(Level::Info, format!("at most {n} tokens an answer"));
+            }
+            Command::System(text) => {
+                let what = if text.is_empty() { "no instructions" } else { "instructions set" };
+                self.system = Some(text).filter(|text| !text.is_empty());
+                self.say(Level::Info, what);
+            }
+            Command::Thinking => {
+                self.generate.thinking = !self.generate.thinking;
+                let what = if self.generate.thinking { "thinks first" } else { "answers at once" };
+                self.say(Level::Info, format!("the model {what}, where it can"));
+            }
+            Command::Retry => match self.transcript.undo() {
+                Some(text) => return self.ask(text),
+                None => self.say(Level::Warning, "there is no message to answer again"),
+            },
+            Command::Undo => match self.transcript.undo() {
+                Some(text) => {
+                    self.walk = None;
+                    self.composer.set(&text);
+                }
+                None => self.say(Level::Warning, "there is no message to take back"),
+            },
+            Command::Copy => return self.copy_answer(),
+            Command::Theme(name) => self.set_theme(&name),
+            Command::Explain => self.toggle_explain(),
+            Command::Cost => return self.measure_cost(),
+            Command::Pair(name) => {
+                let pair = if name.is_empty() { self.pair.clone() } else { name };
+                self.engine =
+                    EngineState::Loading { stage: format!("starting {pair}"), done: 0, total: 0 };
+                self.context_used = 0;
+                return vec![Effect::StartEngine(pair)];
+            }
+            Command::Quit => return vec![Effect::Quit],
+        }
+        Vec::new()
+    }
+
+    /// Put `text` and an empty answer into the transcript and ask the engine.
+    fn ask(&mut self, text: String) -> Vec<Effect> {
+        self.notice = None;
+        self.walk = None;
+        self.scroll.follow();
+        self.transcript.items.push(Item::User(Note::new(text)));
+        let messages = self.transcript.messages(self.system.as_deref());
+        self.transcript.items.push(Item::Answer(Box::default()));
+        self.running = Some(Running { phase: Phase::Waiting, stopping: false });
+        let prompt = Prompt::Messages(messages);
+        let generate = Generate { prompt, ..self.generate.clone() };
+        vec![Effect::Send(Box::new(EngineCommand::Generate(Box::new(generate))))]
+    }
+
+    /// Ask for the cost of a verify pass at the lengths that the pair can have.
+    fn measure_cost(&mut self) -> Vec<Effect> {
+        let Some(model) = self.model() else {
+            self.say(Level::Warning, "the model is not loaded yet");
+            return Vec::new();
+        };
+        let most = model.block_size.max(2);
+        let rows = [1, 2, 3, 4, 6, 8, 12, 16].into_iter().filter(|rows| *rows <= most).collect();
+        self.panel = Panel::Cost;
+        self.measuring = true;
+        self.say(Level::Info, "measuring what a verify pass costs");
+        let context = self.context_used.max(64);
+        let command = EngineCommand::MeasureVerifyCost { rows, context, repeats: 5 };
+        vec![Effect::Send(Box::new(command))]
+    }
+
+    fn copy_answer(&mut self) -> Vec<Effect> {
+        let text = self.transcript.last_answer().map(|answer| answer.content.clone());
+        match text.filter(|text| !text.is_empty()) {
+            None => self.say(Level::Warning, "there is no answer to copy"),
+            Some(text) if text.len() > CLIPBOARD => {
+                let size = text.len() / 1000;
+                let limit = CLIPBOARD / 1000;
+                let what =
+                    format!("{size} kB are too much for a terminal's clipboard ({limit} kB)");
+                self.say(Level::Warning, what);
+            }
+            Some(text) => {
+                self.say(Level::Info, "the answer was sent to the terminal's clipboard");
+                return vec![Effect::Copy(text)];
+            }
+        }
+        Vec::new()
+    }
+
+    fn set_mode(&mut self, mode: Option<Mode>) {
+        self.generate.mode = mode.unwrap_or(match self.generate.mode {
+            Mode::Speculative => Mode::Baseline,
+            Mode::Baseline => Mode::Speculative,
+        });
+        let when = if self.running.is_some() { ", from the next answer on" } else { "" };
+        self.say(Level::Info, format!("mode: {}{when}", self.generate.mode.name()));
+    }
+
+    fn set_block(&mut self, size: BlockSize) {
+        self.generate.block_size = size;
+        let when = if self.running.is_some() { ", from the next answer on" } else { "" };
+        self.say(Level::Info, format!("block size: {size}{when}"));
+    }
+
+    /// auto, 2, 3, … up to the draft's own size.
+    fn step_block(&mut self, larger: bool) {
+        let most = self.model().map_or(16, |model| model.block_size).max(2);
+        let size = match (self.generate.block_size, larger) {
+            (BlockSize::Auto, true) => BlockSize::Fixed(2),
+            (BlockSize::Auto, false) => BlockSize::Auto,
+            (BlockSize::Fixed(n), true) => BlockSize::Fixed((n + 1).min(most)),
+            (BlockSize::Fixed(n), false) if n <= 2 => BlockSize::Auto,
+            (BlockSize::Fixed(n), false) => BlockSize::Fixed(n - 1),
+        };
+        self.set_block(size);
+    }
+
+    fn next_colouring(&mut self) {
+        let (next, what) = match self.colouring {
+            Colouring::Plain => (Colouring::Outcome, "by outcome"),
+            Colouring::Outcome => (Colouring::Rounds, "in bands, a round each"),
+            Colouring::Rounds => (Colouring::Plain, "plain"),
+        };
+        self.colouring = next;
+        self.say(Level::Info, format!("tokens are shown {what}"));
+    }
+
+    fn toggle_explain(&mut self) {
+        self.explain = !self.explain;
+        if self.explain && self.panel == Panel::Hidden {
+            self.panel = Panel::Round;
+        }
+    }
+
+    /// The theme `name`, or the next one.
+    fn set_theme(&mut self, name: &str) {
+        let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+        let now = names.iter().position(|known| *known == self.dress.theme.name);
+        let next = names[now.map_or(0, |now| (now + 1) % names.len())];
+        let name = if name.is_empty() { next } else { name };
+        match Theme::built_in(name, self.dress.depth) {
+            Some(theme) => {
+                self.dress_in(theme);
+                self.say(Level::Info, format!("theme: {name}"));
+            }
+            None => {
+                let known = names.join(", ");
+                self.say(Level::Error, format!("there is no theme `{name}`; there are {known}"));
+            }
+        }
+    }
+}

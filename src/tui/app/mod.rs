@@ -1,0 +1,305 @@
+//! All state of the screen, and the one function that changes it: [`update`] takes what happened
+//! and returns what is to be done. It knows no terminal, no thread and no clock of its own.
+
+mod engine;
+mod input;
+mod walk;
+
+pub use walk::Walk;
+
+use super::caps::{Caps, Depth};
+use super::composer::Composer;
+use super::effect::Effect;
+use super::events::Input;
+use super::keymap::Keymap;
+use super::scroll::Scroll;
+use super::theme::{ASCII, Glyphs, Theme, UNICODE};
+use super::transcript::{Item, Note, Transcript};
+use crate::event::*;
+use std::time::Instant;
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// The person did something.
+    Input(Input),
+    /// The engine said something.
+    Engine(EngineEvent),
+    /// The engine has ended and will say no more.
+    EngineEnded,
+    /// Something outside failed or is worth saying.
+    Notice(Level, String),
+}
+
+/// How far the engine is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EngineState {
+    /// It is being loaded: what is done, and how far.
+    Loading {
+        /// In words.
+        stage: String,
+        /// Units done.
+        done: u64,
+        /// Units in all, 0 when not known.
+        total: u64,
+    },
+    /// It can answer.
+    Ready(Box<ModelReady>),
+    /// It has ended.
+    Ended,
+}
+
+/// How far the answer in progress is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Asked, nothing heard yet.
+    Waiting,
+    /// The prompt passes through the target: tokens done, in all.
+    Prefill(usize, usize),
+    /// Rounds.
+    Decoding,
+}
+
+/// The answer in progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Running {
+    /// How far it is.
+    pub phase: Phase,
+    /// Whether it was asked to stop.
+    pub stopping: bool,
+}
+
+/// What lies over the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overlay {
+    /// Keys and commands, scrolled down by so many rows.
+    Help(usize),
+    /// The figures of the session.
+    Stats,
+}
+
+/// What the panel shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Panel {
+    /// One round.
+    #[default]
+    Round,
+    /// All rounds of an answer over time.
+    Timeline,
+    /// What block lengths cost and bring.
+    Cost,
+    /// Nothing: the transcript has the room.
+    Hidden,
+}
+
+/// How the tokens of an answer are coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Colouring {
+    /// As Markdown says.
+    Plain,
+    /// By how each token got there.
+    #[default]
+    Outcome,
+    /// Rounds alternate.
+    Rounds,
+}
+
+/// Colours and marks in use.
+#[derive(Debug, Clone)]
+pub struct Dress {
+    /// Styles.
+    pub theme: Theme,
+    /// Marks.
+    pub glyphs: &'static Glyphs,
+    /// Changes whenever one of them does.
+    pub epoch: u64,
+    /// Colours that the terminal has.
+    pub depth: Depth,
+}
+
+/// Plain steps of the session, the measure of every speed-up.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PlainSteps {
+    /// How many were seen.
+    pub count: usize,
+    /// Their time.
+    pub us: u64,
+}
+
+impl PlainSteps {
+    /// Mean time of one.
+    pub fn mean_us(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.us as f64 / self.count as f64)
+    }
+}
+
+/// Everything the screen knows.
+#[derive(Debug, Clone)]
+pub struct App {
+    /// Name of the pair.
+    pub pair: String,
+    /// How the next answer is made; its prompt is not used.
+    pub generate: Generate,
+    /// The instructions.
+    pub system: Option<String>,
+    /// How far the engine is.
+    pub engine: EngineState,
+    /// What was said.
+    pub transcript: Transcript,
+    /// The answer in progress.
+    pub running: Option<Running>,
+    /// What is being written.
+    pub composer: Composer,
+    /// Where the reader is.
+    pub scroll: Scroll,
+    /// The last word of the program.
+    pub notice: Option<(Level, String)>,
+    /// What lies over the screen.
+    pub overlay: Option<Overlay>,
+    /// What the panel shows.
+    pub panel: Panel,
+    /// Cells that the panel beside the transcript is wider than usual.
+    pub panel_extra: i16,
+    /// Whether the figures are explained.
+    pub explain: bool,
+    /// Whether rejected drafts are shown in the answer.
+    pub ghosts: bool,
+    /// How tokens are coloured.
+    pub colouring: Colouring,
+    /// The token that is looked at.
+    pub walk: Option<Walk>,
+    /// Whether the mouse is heard.
+    pub mouse: bool,
+    /// Colours and marks.
+    pub dress: Dress,
+    /// Keys.
+    pub keymap: Keymap,
+    /// Plain steps seen in this session.
+    pub plain: PlainSteps,
+    /// Tokens in the target's cache.
+    pub context_used: usize,
+    /// What a verify pass costs, measured: tokens in the cache meanwhile, and the points.
+    pub verify_cost: Option<(usize, Vec<CostPoint>)>,
+    /// Whether that is being measured.
+    pub measuring: bool,
+    /// When Ctrl+C was pressed last.
+    interrupted: Option<Instant>,
+}
+
+/// What an [`App`] starts from.
+#[derive(Debug, Clone)]
+pub struct Start {
+    /// Name of the pair.
+    pub pair: String,
+    /// How answers are made.
+    pub generate: Generate,
+    /// The instructions.
+    pub system: Option<String>,
+    /// Colours.
+    pub theme: Theme,
+    /// Whether marks are ASCII.
+    pub ascii: bool,
+    /// What the terminal can do.
+    pub caps: Caps,
+    /// Keys.
+    pub keymap: Keymap,
+    /// Messages of earlier sessions.
+    pub history: Vec<String>,
+}
+
+impl App {
+    /// A screen before its engine.
+    pub fn new(start: Start) -> App {
+        let glyphs = if start.ascii { &ASCII } else { &UNICODE };
+        App {
+            pair: start.pair,
+            generate: start.generate,
+            system: start.system,
+            engine: EngineState::Loading { stage: "starting".into(), done: 0, total: 0 },
+            transcript: Transcript::default(),
+            running: None,
+            composer: Composer::new(start.history),
+            scroll: Scroll::default(),
+            notice: None,
+            overlay: None,
+            panel: Panel::default(),
+            panel_extra: 0,
+            explain: false,
+            ghosts: false,
+            colouring: Colouring::default(),
+            walk: None,
+            mouse: true,
+            dress: Dress { theme: start.theme, glyphs, epoch: 0, depth: start.caps.depth },
+            keymap: start.keymap,
+            plain: PlainSteps::default(),
+            context_used: 0,
+            verify_cost: None,
+            measuring: false,
+            interrupted: None,
+        }
+    }
+
+    /// What is loaded, where something is.
+    pub fn model(&self) -> Option<&ModelReady> {
+        match &self.engine {
+            EngineState::Ready(ready) => Some(ready),
+            _ => None,
+        }
+    }
+
+    /// Whether this machine's CPU is busy with an answer.
+    pub fn cpu_computes(&self) -> bool {
+        self.running.is_some() && self.model().is_none_or(|model| model.device == "cpu")
+    }
+
+    /// The round that the panel shows, its answer, and whether it is the newest one.
+    pub fn shown_round(&self) -> Option<(&super::transcript::Answer, &Round, bool)> {
+        if let Some(walk) = self.walk {
+            let answer = self.transcript.answer(walk.item)?;
+            let round = answer.tokens.get(walk.token)?.round?;
+            return Some((answer, answer.rounds.get(round)?, false));
+        }
+        let (_, answer) =
+            self.transcript.answers().rev().find(|(_, answer)| !answer.rounds.is_empty())?;
+        Some((answer, answer.rounds.last()?, true))
+    }
+
+    fn say(&mut self, level: Level, text: impl Into<String>) {
+        self.notice = Some((level, text.into()));
+    }
+
+    /// Say something that should stay readable: in the transcript.
+    fn tell(&mut self, level: Level, text: impl Into<String>) {
+        let text = text.into();
+        self.notice = Some((level, text.lines().next().unwrap_or_default().to_string()));
+        self.transcript.items.push(Item::Notice(level, Note::new(text)));
+    }
+
+    fn dress_in(&mut self, theme: Theme) {
+        self.dress.theme = theme;
+        self.dress.epoch += 1;
+    }
+}
+
+/// Take in what happened at `now`; the state after it is in `app`, and what is to be done comes
+/// back.
+pub fn update(app: &mut App, event: Event, now: Instant) -> Vec<Effect> {
+    match event {
+        Event::Input(input) => app.on_input(input, now),
+        Event::Engine(event) => {
+            app.on_engine(event);
+            Vec::new()
+        }
+        Event::EngineEnded => {
+            app.on_engine_end();
+            Vec::new()
+        }
+        Event::Notice(level, text) => {
+            app.say(level, text);
+            Vec::new()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+use super::*;
+use crate::tui::action::Action;
+use crate::tui::testing::*;
+use crossterm::event::{KeyCode, KeyModifiers};
+use std::time::Duration;
+
+#[test]
+fn a_message_is_asked_and_its_answer_shown() {
+    let mut app = ready_app();
+    let effects = submit(&mut app, "What is the capital of France?");
+    assert!(effects.contains(&Effect::Remember("What is the capital of France?".into())));
+    let Some(EngineCommand::Generate(generate)) = sent(&effects) else { panic!("nothing asked") };
+    let asked = ChatMessage::new(Role::User, "What is the capital of France?");
+    assert_eq!(generate.prompt, Prompt::Messages(vec![asked]));
+    assert!(app.composer.is_blank());
+    for event in play(Some(EngineCommand::Generate(generate))) {
+        happen(&mut app, Event::Engine(event));
+    }
+    let answer = app.transcript.last_answer().unwrap();
+    assert!(answer.text.starts_with("Paris is the capital"));
+    assert_eq!(answer.tokens.last().unwrap().end, answer.text.len());
+    assert_eq!(answer.ids.len(), answer.stats.committed + 1);
+    assert!(matches!(answer.finished, Some((FinishReason::Eos, _))));
+    assert!(app.running.is_none());
+}
+
+/// The next prompt carries the ids of the answer before, its end token excluded.
+#[test]
+fn answers_go_back_as_ids() {
+    let mut app = ready_app();
+    app.system = Some("be brief".into());
+    ask(&mut app, "one");
+    let ids = app.transcript.last_answer().unwrap().ids.clone();
+    let Some(EngineCommand::Generate(generate)) = sent(&submit(&mut app, "two")) else {
+        panic!("nothing asked")
+    };
+    let Prompt::Messages(messages) = generate.prompt else { panic!("no messages") };
+    let roles: Vec<Role> = messages.iter().map(|message| message.role).collect();
+    assert_eq!(roles, [Role::System, Role::User, Role::Assistant, Role::User]);
+    assert_eq!(messages[2].ids.as_deref(), Some(&ids[..ids.len() - 1]));
+}
+
+/// Nothing typed is lost when the engine fails.
+#[test]
+fn a_failed_prompt_comes_back() {
+    let mut app = ready_app();
+    ask(&mut app, "please fail");
+    assert_eq!(app.composer.text(), "please fail");
+    assert!(app.running.is_none());
+    assert!(matches!(app.transcript.items[..], [Item::Notice(Level::Error, _)]));
+}
+
+/// B50: an engine that ends leaves a screen that says so and can start another.
+#[test]
+fn an_engine_that_ends_can_be_started_again() {
+    let mut app = ready_app();
+    submit(&mut app, "hello");
+    happen(&mut app, Event::EngineEnded);
+    assert_eq!(app.composer.text(), "hello");
+    assert_eq!(app.engine, EngineState::Ended);
+    assert!(sent(&act(&mut app, Action::Submit)).is_none());
+    assert_eq!(app.notice.as_ref().unwrap().0, Level::Error);
+    app.composer.set("");
+    assert_eq!(submit(&mut app, "/pair"), [Effect::StartEngine("scripted".into())]);
+    assert!(matches!(app.engine, EngineState::Loading { .. }));
+}
+
+/// B46: what was said until it was stopped stays, marked.
+#[test]
+fn a_stopped_answer_is_kept_and_marked() {
+    let mut app = ready_app();
+    ask_partly(&mut app, "code", 12);
+    assert_eq!(act(&mut app, Action::Back), [Effect::Cancel]);
+    assert!(app.running.unwrap().stopping);
+    let said = app.transcript.last_answer().unwrap().text.clone();
+    assert!(!said.is_empty());
+    let finished =
+        EngineEvent::RunFinished { reason: FinishReason::Cancelled, totals: Totals::default() };
+    happen(&mut app, Event::Engine(finished));
+    let answer = app.transcript.last_answer().unwrap();
+    assert_eq!(answer.text, said);
+    assert!(matches!(answer.finished, Some((FinishReason::Cancelled, _))));
+}
+
+/// B46: Ctrl+C stops the work in progress only; a second one within a second quits.
+#[test]
+fn ctrl_c_stops_then_quits() {
+    let mut app = ready_app();
+    ask_partly(&mut app, "code", 8);
+    let start = Instant::now();
+    let ctrl_c = || {
+        let key = crossterm::event::KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        Event::Input(Input::Key(key))
+    };
+    assert_eq!(update(&mut app, ctrl_c(), start), [Effect::Cancel]);
+    let later = start + Duration::from_secs(2);
+    assert_eq!(update(&mut app, ctrl_c(), later), [Effect::Cancel]);
+    assert_eq!(update(&mut app, ctrl_c(), later + Duration::from_millis(300)), [Effect::Quit]);
+}
+
+#[test]
+fn sending_waits_for_the_answer_but_commands_that_may_do_not() {
+    let mut app = ready_app();
+    ask_partly(&mut app, "code", 8);
+    assert!(submit(&mut app, "another").is_empty());
+    assert_eq!(app.composer.text(), "another");
+    app.composer.set("");
+    submit(&mut app, "/temp 0.7");
+    assert_eq!(app.generate.sampling.temperature, 0.7);
+    submit(&mut app, "/new");
+    assert!(!app.transcript.items.is_empty());
+    assert_eq!(app.composer.text(), "/new");
+}
+
+#[test]
+fn mode_and_block_size_follow_their_keys() {
+    let mut app = ready_app();
+    act(&mut app, Action::Mode);
+    assert_eq!(app.generate.mode, Mode::Baseline);
+    act(&mut app, Action::Mode);
+    let mut sizes = Vec::new();
+    for action in [
+        Action::BlockLarger,
+        Action::BlockLarger,
+        Action::BlockSmaller,
+        Action::BlockSmaller,
+        Action::BlockSmaller,
+    ] {
+        act(&mut app, action);
+        sizes.push(app.generate.block_size.to_string());
+    }
+    assert_eq!(sizes, ["2", "3", "2", "auto", "auto"]);
+    (0..20).for_each(|_| drop(act(&mut app, Action::BlockLarger)));
+    assert_eq!(app.generate.block_size, BlockSize::Fixed(8));
+}
+
+#[test]
+fn retry_asks_again_and_undo_gives_back() {
+    let mut app = ready_app();
+    ask(&mut app, "one");
+    ask(&mut app, "two");
+    assert!(sent(&submit(&mut app, "/retry")).is_some());
+    assert_eq!(app.transcript.items.len(), 4);
+    happen(
+        &mut app,
+        Event::Engine(EngineEvent::RunFinished {
+            reason: FinishReason::Eos,
+            totals: Totals::default(),
+        }),
+    );
+    submit(&mut app, "/undo");
+    assert_eq!(app.composer.text(), "two");
+    assert_eq!(app.transcript.items.len(), 2);
+}
+
+/// The cursor walks tokens and rounds, and the panel shows the round behind the token.
+#[test]
+fn walking_opens_the_round_behind_a_token() {
+    let mut app = ready_app();
+    ask(&mut app, "code");
+    act(&mut app, Action::Walk);
+    act(&mut app, Action::LineStart);
+    assert!(app.shown_round().is_none(), "the first token is prefill's");
+    act(&mut app, Action::Right);
+    assert_eq!(app.shown_round().unwrap().1.index, 0);
+    act(&mut app, Action::WordRight);
+    assert_eq!(app.shown_round().unwrap().1.index, 1);
+    act(&mut app, Action::WordRight);
+    act(&mut app, Action::WordLeft);
+    assert_eq!(app.shown_round().unwrap().1.index, 1);
+    act(&mut app, Action::LineEnd);
+    let (answer, round, _) = app.shown_round().unwrap();
+    assert_eq!(round.index, answer.rounds.len() - 1);
+    act(&mut app, Action::Back);
+    assert!(app.walk.is_none());
+    assert!(app.shown_round().unwrap().2);
+}
+
+/// B40: fifty pasted lines are one message, and it is not sent.
+#[test]
+fn a_paste_is_not_sent() {
+    let mut app = ready_app();
+    let lines = (0..50).map(|i| format!("line {i}")).collect::<Vec<_>>().join("\n");
+    assert!(happen(&mut app, Event::Input(Input::Paste(lines))).is_empty());
+    assert_eq!(app.composer.text().lines().count(), 50);
+    assert!(app.transcript.items.is_empty());
+}
+
+#[test]
+fn only_plain_steps_are_the_measure_of_speed() {
+    let mut app = ready_app();
+    app.generate.block_size = BlockSize::Fixed(4);
+    ask(&mut app, "code");
+    assert_eq!(app.plain.mean_us(), None);
+    app.generate.mode = Mode::Baseline;
+    ask(&mut app, "code");
+    assert_eq!(app.plain.count, app.transcript.last_answer().unwrap().rounds.len());
+}
+
+#[test]
+fn copying_is_bounded() {
+    let mut app = ready_app();
+    assert!(act(&mut app, Action::CopyAnswer).is_empty());
+    ask(&mut app, "hello");
+    let content = app.transcript.last_answer().unwrap().content.clone();
+    assert_eq!(act(&mut app, Action::CopyAnswer), [Effect::Copy(content)]);
+    app.transcript.last_answer_mut().unwrap().content = "x".repeat(100_000);
+    assert!(act(&mut app, Action::CopyAnswer).is_empty());
+}
+
+#[test]
+fn an_overlay_takes_the_keys_until_it_is_closed() {
+    let mut app = ready_app();
+    act(&mut app, Action::Help);
+    act(&mut app, Action::PageDown);
+    assert_eq!(app.overlay, Some(Overlay::Help(10)));
+    assert!(act(&mut app, Action::Back).is_empty());
+    assert_eq!(app.overlay, None);
+    submit(&mut app, "/stats");
+    assert_eq!(app.overlay, Some(Overlay::Stats));
+    press(&mut app, KeyCode::Char('x'), KeyModifiers::NONE);
+    assert_eq!((app.overlay, app.composer.text().as_str()), (None, "x"));
+}
+
+#[test]
+fn a_replayed_answer_needs_no_question() {
+    let mut app = ready_app();
+    let command = EngineCommand::Generate(Box::new(Generate {
+        prompt: Prompt::Text("code".into()),
+        ..Generate::default()
+    }));
+    for event in play(Some(command)) {
+        happen(&mut app, Event::Engine(event));
+    }
+    assert_eq!(app.transcript.items.len(), 1);
+    assert!(app.running.is_none());
+}

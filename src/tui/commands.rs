@@ -1,0 +1,168 @@
+//! Slash commands: one table drives the parser, the popup and the help.
+
+use crate::event::{BlockSize, Mode};
+
+/// A command that was understood.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs)] // Described in [`COMMANDS`], which the help shows.
+pub enum Command {
+    Help,
+    New,
+    Mode(Option<Mode>),
+    Block(BlockSize),
+    Temperature(f32),
+    Seed(u64),
+    MaxTokens(usize),
+    System(String),
+    Thinking,
+    Retry,
+    Undo,
+    Copy,
+    Theme(String),
+    Stats,
+    Cost,
+    Explain,
+    Pair(String),
+    Quit,
+}
+
+/// How a command is written and what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spec {
+    /// Its name, without the slash.
+    pub name: &'static str,
+    /// What may follow it.
+    pub args: &'static str,
+    /// What it does.
+    pub help: &'static str,
+    /// Whether it may be used while an answer is being made.
+    pub while_busy: bool,
+}
+
+const fn spec(name: &'static str, args: &'static str, help: &'static str, busy: bool) -> Spec {
+    Spec { name, args, help, while_busy: busy }
+}
+
+/// Every command, in the order of the popup.
+pub const COMMANDS: &[Spec] = &[
+    spec("help", "", "keys and commands", true),
+    spec("new", "", "start a new conversation", false),
+    spec("retry", "", "answer the last message again", false),
+    spec("undo", "", "take back the last message and its answer", false),
+    spec("copy", "", "copy the last answer", true),
+    spec("mode", "[speculative|baseline]", "how the next answer is decoded", true),
+    spec("block", "auto|N", "tokens in a block, the anchor included", true),
+    spec("temp", "T", "temperature; 0 always takes the likeliest token", true),
+    spec("seed", "N", "seed of the random numbers", true),
+    spec("max", "N", "most tokens in an answer", true),
+    spec("system", "[TEXT]", "instructions for the model; none to clear", false),
+    spec("think", "", "let the model think first, or not", true),
+    spec("pair", "[NAME]", "load another pair, or the same one again", false),
+    spec("theme", "[NAME]", "colours; without a name, the next ones", true),
+    spec("stats", "", "the figures of this session", true),
+    spec("cost", "", "measure what a verify pass costs at each length", false),
+    spec("explain", "", "say what each figure means", true),
+    spec("quit", "", "leave", true),
+];
+
+/// The commands that `input` (after the slash) may become.
+pub fn matching(input: &str) -> Vec<&'static Spec> {
+    let name = input.split_whitespace().next().unwrap_or("");
+    if input.contains(char::is_whitespace) {
+        return COMMANDS.iter().filter(|spec| spec.name == name).collect();
+    }
+    COMMANDS.iter().filter(|spec| spec.name.starts_with(name)).collect()
+}
+
+/// Understand `input`, what stands after the slash.
+///
+/// # Errors
+/// What is wrong, and what would be right.
+pub fn parse(input: &str) -> Result<(&'static Spec, Command), String> {
+    let (name, rest) = input.trim().split_once(char::is_whitespace).unwrap_or((input.trim(), ""));
+    let rest = rest.trim();
+    let spec = COMMANDS
+        .iter()
+        .find(|spec| spec.name == name)
+        .ok_or_else(|| format!("there is no command /{name}; /help lists them"))?;
+    let usage = || format!("usage: /{} {}", spec.name, spec.args);
+    let command = match spec.name {
+        "help" => Command::Help,
+        "new" => Command::New,
+        "retry" => Command::Retry,
+        "undo" => Command::Undo,
+        "copy" => Command::Copy,
+        "mode" => Command::Mode(match rest {
+            "" => None,
+            "speculative" => Some(Mode::Speculative),
+            "baseline" => Some(Mode::Baseline),
+            _ => return Err(usage()),
+        }),
+        "block" => Command::Block(rest.parse().map_err(|error| format!("{error}; {}", usage()))?),
+        "temp" => match rest.parse::<f32>() {
+            Ok(t) if (0.0..=5.0).contains(&t) => Command::Temperature(t),
+            _ => return Err("a temperature is a number from 0 to 5".into()),
+        },
+        "seed" => Command::Seed(rest.parse().map_err(|_| usage())?),
+        "max" => match rest.parse::<usize>() {
+            Ok(n) if n > 0 => Command::MaxTokens(n),
+            _ => return Err("an answer may have 1 token or more".into()),
+        },
+        "system" => Command::System(rest.to_string()),
+        "think" => Command::Thinking,
+        "pair" => Command::Pair(rest.to_string()),
+        "theme" => Command::Theme(rest.to_string()),
+        "stats" => Command::Stats,
+        "cost" => Command::Cost,
+        "explain" => Command::Explain,
+        "quit" => Command::Quit,
+        _ => return Err(usage()),
+    };
+    Ok((spec, command))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_in_the_table_is_understood() {
+        for spec in COMMANDS {
+            let argument = match spec.name {
+                "block" => "auto",
+                "temp" | "seed" | "max" => "1",
+                _ => "",
+            };
+            let parsed = parse(&format!("{} {argument}", spec.name));
+            assert_eq!(parsed.map(|(found, _)| found), Ok(spec));
+        }
+    }
+
+    #[test]
+    fn arguments_are_checked() {
+        assert_eq!(parse("block 6").unwrap().1, Command::Block(BlockSize::Fixed(6)));
+        assert_eq!(parse("system  be brief ").unwrap().1, Command::System("be brief".into()));
+        for wrong in [
+            "block 0",
+            "block 65",
+            "temp -1",
+            "temp NaN",
+            "seed x",
+            "max 0",
+            "mode fast",
+            "fly",
+            "",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_popup_narrows_as_one_types() {
+        let names = |input| matching(input).iter().map(|spec| spec.name).collect::<Vec<_>>();
+        assert_eq!(names("th"), ["think", "theme"]);
+        assert_eq!(names("block 4"), ["block"]);
+        assert_eq!(names("").len(), COMMANDS.len());
+        assert!(names("zz").is_empty());
+    }
+}

@@ -1,0 +1,324 @@
+//! The message that is being written, the ones before it, and the popup of slash commands.
+
+use super::action::Action;
+use super::commands::{self, Spec};
+use super::wrap::{self, Break, Piece};
+use crate::text::sanitise;
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::Style;
+use ratatui_textarea::{CursorMove, TextArea, WrapMode};
+use unicode_segmentation::UnicodeSegmentation;
+
+/// Messages kept for Up.
+const HISTORY: usize = 500;
+
+/// The message in the making.
+#[derive(Debug, Clone)]
+pub struct Composer {
+    /// The text and its cursor.
+    pub area: TextArea<'static>,
+    history: Vec<String>,
+    /// Which message of the history is shown, and what was written before it was.
+    recalled: Option<(usize, String)>,
+    /// Which line of the popup is chosen; `None` while it is closed with Esc.
+    chosen: Option<usize>,
+}
+
+impl Composer {
+    /// Empty, with the messages of earlier sessions, oldest first.
+    pub fn new(history: Vec<String>) -> Composer {
+        Composer { area: area(""), history, recalled: None, chosen: Some(0) }
+    }
+
+    /// What is written.
+    pub fn text(&self) -> String {
+        self.area.lines().join("\n")
+    }
+
+    /// Whether nothing but blanks is written.
+    pub fn is_blank(&self) -> bool {
+        self.area.lines().iter().all(|line| line.trim().is_empty())
+    }
+
+    /// Write `text` in the place of all.
+    pub fn set(&mut self, text: &str) {
+        self.area = area(text);
+        self.chosen = Some(0);
+    }
+
+    /// Empty the composer and remember what was in it.
+    pub fn take(&mut self) -> String {
+        let text = self.text();
+        if self.history.last() != Some(&text) && !text.trim().is_empty() {
+            self.history.push(text.clone());
+            let excess = self.history.len().saturating_sub(HISTORY);
+            self.history.drain(..excess);
+        }
+        self.recalled = None;
+        self.set("");
+        text
+    }
+
+    /// Insert pasted text, made safe, as one edit.
+    pub fn paste(&mut self, text: &str) {
+        self.area.insert_str(sanitise(text));
+        self.chosen = Some(0);
+    }
+
+    /// A key that means nothing else: text.
+    pub fn key(&mut self, key: KeyEvent) {
+        if let KeyCode::Char(c) = key.code
+            && !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT)
+        {
+            self.area.insert_char(c);
+            self.chosen = Some(0);
+        }
+    }
+
+    /// The commands that what is written may become; none when the popup is closed.
+    pub fn popup(&self) -> Vec<&'static Spec> {
+        let [line] = self.area.lines() else { return Vec::new() };
+        match line.strip_prefix('/') {
+            Some(input) if self.chosen.is_some() => commands::matching(input),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Which line of the popup is chosen.
+    pub fn chosen(&self) -> usize {
+        self.chosen.unwrap_or(0).min(self.popup().len().saturating_sub(1))
+    }
+
+    /// Close the popup; whether it was open.
+    pub fn close_popup(&mut self) -> bool {
+        let open = !self.popup().is_empty();
+        self.chosen = None;
+        open
+    }
+
+    /// Write the chosen command out; whether that changed anything.
+    pub fn complete(&mut self) -> bool {
+        let popup = self.popup();
+        let Some(spec) = popup.get(self.chosen()) else { return false };
+        let text = self.text();
+        if text.contains(char::is_whitespace) {
+            return false;
+        }
+        let space = if spec.args.is_empty() { "" } else { " " };
+        let completed = format!("/{}{space}", spec.name);
+        let changed = completed.trim_end() != text;
+        self.set(&completed);
+        changed
+    }
+
+    /// Rows that the text takes at `width`, one at least.
+    pub fn height(&self, width: usize) -> usize {
+        let rows = |line: &String| {
+            let line = [Piece::new(line.clone(), Style::new())];
+            // One cell is the cursor's, past the end of the text.
+            wrap::wrap(&line, width.saturating_sub(1), Break::Words).len()
+        };
+        self.area.lines().iter().map(rows).sum()
+    }
+
+    /// Scroll back where a larger window would leave rows empty below the text.
+    pub fn fill(&mut self, width: usize, height: usize) {
+        let (top, _) = self.area.scroll_offset();
+        let last = self.height(width).saturating_sub(height);
+        if usize::from(top) > last {
+            self.area.scroll((last as i16 - top as i16, 0));
+        }
+    }
+
+    /// Do what `action` asks of the text; whether it is one for the composer.
+    pub fn act(&mut self, action: Action) -> bool {
+        let area = &mut self.area;
+        match action {
+            Action::Newline => area.insert_newline(),
+            Action::Up => self.up(),
+            Action::Down => self.down(),
+            Action::Left => self.by_grapheme(CursorMove::Back),
+            Action::Right => self.by_grapheme(CursorMove::Forward),
+            Action::WordLeft => area.move_cursor(CursorMove::WordBack),
+            Action::WordRight => area.move_cursor(CursorMove::WordForward),
+            Action::LineStart => area.move_cursor(CursorMove::Head),
+            Action::LineEnd => area.move_cursor(CursorMove::End),
+            Action::DeleteBack => {
+                let chars = self.grapheme_before();
+                (0..chars.max(1)).for_each(|_| {
+                    self.area.delete_char();
+                });
+                self.chosen = Some(0);
+            }
+            Action::DeleteForward => {
+                let chars = self.grapheme_after();
+                (0..chars.max(1)).for_each(|_| {
+                    self.area.delete_next_char();
+                });
+            }
+            Action::DeleteWord => {
+                area.delete_word();
+            }
+            Action::DeleteToStart => {
+                area.delete_line_by_head();
+            }
+            Action::DeleteToEnd => {
+                area.delete_line_by_end();
+            }
+            Action::Undo => {
+                area.undo();
+            }
+            Action::Redo => {
+                area.redo();
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn by_grapheme(&mut self, step: CursorMove) {
+        let chars = match step {
+            CursorMove::Back => self.grapheme_before(),
+            _ => self.grapheme_after(),
+        };
+        (0..chars.max(1)).for_each(|_| self.area.move_cursor(step));
+    }
+
+    /// Characters of the grapheme before the cursor; 0 at the start of a line.
+    fn grapheme_before(&self) -> usize {
+        let (before, _) = self.split_at_cursor();
+        before.graphemes(true).next_back().map_or(0, |g| g.chars().count())
+    }
+
+    /// Characters of the grapheme after the cursor; 0 at the end of a line.
+    fn grapheme_after(&self) -> usize {
+        let (_, after) = self.split_at_cursor();
+        after.graphemes(true).next().map_or(0, |g| g.chars().count())
+    }
+
+    fn split_at_cursor(&self) -> (String, String) {
+        let cursor = self.area.cursor();
+        let line = self.area.lines().get(cursor.0).map_or("", String::as_str);
+        (line.chars().take(cursor.1).collect(), line.chars().skip(cursor.1).collect())
+    }
+
+    fn up(&mut self) {
+        if let Some(chosen) = self.popup_move(|chosen, len| (chosen + len - 1) % len) {
+            self.chosen = Some(chosen);
+        } else if self.area.screen_cursor().row > 0 {
+            self.area.move_cursor(CursorMove::Up);
+        } else {
+            let at = self.recalled.as_ref().map_or(self.history.len(), |(at, _)| *at);
+            if let Some(text) = at.checked_sub(1).and_then(|at| self.history.get(at)).cloned() {
+                let draft = self.recalled.take().map_or_else(|| self.text(), |(_, draft)| draft);
+                self.set(&text);
+                self.chosen = None;
+                self.recalled = Some((at - 1, draft));
+            }
+        }
+    }
+
+    fn down(&mut self) {
+        if let Some(chosen) = self.popup_move(|chosen, len| (chosen + 1) % len) {
+            self.chosen = Some(chosen);
+            return;
+        }
+        let before = self.area.screen_cursor().row;
+        self.area.move_cursor(CursorMove::Down);
+        if self.area.screen_cursor().row != before {
+            return;
+        }
+        if let Some((at, draft)) = self.recalled.take() {
+            match self.history.get(at + 1).cloned() {
+                Some(text) => {
+                    self.set(&text);
+                    self.recalled = Some((at + 1, draft));
+                }
+                None => self.set(&draft),
+            }
+            self.chosen = None;
+        }
+    }
+
+    fn popup_move(&self, step: impl Fn(usize, usize) -> usize) -> Option<usize> {
+        let len = self.popup().len();
+        (len > 1).then(|| step(self.chosen(), len))
+    }
+}
+
+fn area(text: &str) -> TextArea<'static> {
+    let mut area = TextArea::new(text.split('\n').map(str::to_string).collect());
+    area.set_wrap_mode(WrapMode::WordOrGlyph);
+    area.set_cursor_line_style(Style::new());
+    // The terminal's own cursor is put on the caret, so that input methods find it.
+    area.set_cursor_style(Style::new());
+    area.move_cursor(CursorMove::Bottom);
+    area.move_cursor(CursorMove::End);
+    area
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn composer(text: &str) -> Composer {
+        let mut composer = Composer::new(vec!["first".into(), "second".into()]);
+        composer.set(text);
+        composer
+    }
+
+    /// B44: a grapheme is one step and one deletion, however many characters it has.
+    #[test]
+    fn the_cursor_moves_by_grapheme() {
+        let mut composer = composer("a👩‍👩‍👧‍👦e\u{301}1\u{fe0f}\u{20e3}");
+        for expected in ["a👩‍👩‍👧‍👦e\u{301}", "a👩‍👩‍👧‍👦", "a", ""]
+        {
+            composer.act(Action::DeleteBack);
+            assert_eq!(composer.text(), expected);
+        }
+        composer.set("👩‍👩‍👧‍👦b");
+        composer.act(Action::LineStart);
+        composer.act(Action::Right);
+        composer.act(Action::DeleteForward);
+        assert_eq!(composer.text(), "👩‍👩‍👧‍👦");
+    }
+
+    #[test]
+    fn up_recalls_and_down_comes_back_to_the_draft() {
+        let mut composer = composer("draft");
+        composer.act(Action::Up);
+        composer.act(Action::Up);
+        assert_eq!(composer.text(), "first");
+        composer.act(Action::Up);
+        assert_eq!(composer.text(), "first");
+        composer.act(Action::Down);
+        composer.act(Action::Down);
+        assert_eq!(composer.text(), "draft");
+    }
+
+    #[test]
+    fn the_popup_follows_what_is_written() {
+        let mut composer = composer("/th");
+        assert_eq!(composer.popup().len(), 2);
+        composer.act(Action::Down);
+        assert!(composer.complete());
+        assert_eq!(composer.text(), "/theme ");
+        assert!(!composer.complete());
+        assert!(composer.close_popup());
+        assert!(composer.popup().is_empty());
+        composer.set("no command /th");
+        assert!(composer.popup().is_empty());
+    }
+
+    /// B40 and B45: fifty lines are one draft, and none of it drives the terminal.
+    #[test]
+    fn a_paste_is_one_edit_and_safe() {
+        let mut composer = composer("");
+        let lines = (0..50).map(|i| format!("line {i}\x1b[2J")).collect::<Vec<_>>().join("\n");
+        composer.paste(&lines);
+        assert_eq!(composer.area.lines().len(), 50);
+        assert!(!composer.text().contains('\x1b'));
+        composer.act(Action::Undo);
+        assert!(composer.is_blank());
+    }
+}

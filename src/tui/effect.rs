@@ -1,0 +1,23 @@
+//! What the screen's state asks of the world. [`super::app::update`] only says so; the loop does
+//! it.
+
+use crate::event::EngineCommand;
+
+/// Something to be done outside the screen's state.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Send a command to the engine.
+    Send(Box<EngineCommand>),
+    /// Ask the engine to end what it does.
+    Cancel,
+    /// End the engine, if there is one, and start another for this pair.
+    StartEngine(String),
+    /// Put text on the clipboard.
+    Copy(String),
+    /// Append a message to the file of earlier messages.
+    Remember(String),
+    /// Hear the mouse, or leave it to the terminal.
+    Mouse(bool),
+    /// Leave.
+    Quit,
+}

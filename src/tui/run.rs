@@ -1,0 +1,349 @@
+//! The loop: drain everything that happened, update, do the effects, draw once.
+
+use super::app::{App, Event, Start, update};
+use super::caps::{Caps, ColorChoice, Depth, GlyphChoice};
+use super::effect::Effect;
+use super::events::{Batch, EventSource, Filter, Input};
+use super::frame::{FrameLimiter, interval};
+use super::keymap::Keymap;
+use super::terminal::{ScreenBackend, TerminalGuard};
+use super::theme::Theme;
+use super::{history, view};
+use crate::engine::EngineHandle;
+use crate::event::{Envelope, Generate, Level};
+use anyhow::{Context, Result, anyhow};
+use crossterm::event::EventStream;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// How the screen starts.
+#[derive(Debug, Clone, Default)]
+pub struct ScreenOptions {
+    /// Name of the pair, as the person gave it.
+    pub pair: String,
+    /// How answers are made; its prompt is not used.
+    pub generate: Generate,
+    /// The instructions.
+    pub system: Option<String>,
+    /// Name of a theme, or the path of a theme's file; `None` for dark or light as the terminal
+    /// is.
+    pub theme: Option<String>,
+    /// Colours.
+    pub color: ColorChoice,
+    /// Marks.
+    pub glyphs: GlyphChoice,
+    /// A file of keys that replace the built-in ones.
+    pub keymap: Option<PathBuf>,
+    /// Where messages are kept for Up; `None` keeps none.
+    pub history: Option<PathBuf>,
+}
+
+/// Which engine the screen asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineRequest {
+    /// Name of the pair, or a path.
+    pub pair: String,
+}
+
+/// Show the chat until the person leaves. The first frame is drawn before `start` is called the
+/// first time; it is called again for another pair, and after an engine has failed.
+///
+/// # Errors
+/// A theme or keymap file that cannot be used; a terminal that cannot be drawn to. The terminal
+/// is as it was in either case.
+pub fn run(
+    options: ScreenOptions,
+    start: impl FnMut(&EngineRequest) -> EngineHandle,
+) -> Result<()> {
+    let caps = Caps::detect(options.color);
+    let mut app = new_app(&options)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let _guard = TerminalGuard::enter(caps.kitty_keys).context("the terminal has no raw mode")?;
+    let backend = CrosstermBackend::new(BufWriter::new(std::io::stdout()));
+    let mut terminal = Terminal::new(backend)?;
+    runtime.block_on(async {
+        // Its reader thread needs the runtime, and must not see what was asked of the terminal.
+        let mut input = EventStream::new();
+        run_loop(&mut terminal, &mut input, &mut app, options.history, start).await
+    })
+}
+
+/// The state that a screen with these options starts from.
+///
+/// # Errors
+/// A theme or keymap file that cannot be used.
+pub fn new_app(options: &ScreenOptions) -> Result<App> {
+    let caps = Caps::detect(options.color);
+    let theme = match &options.theme {
+        None if caps.depth == Depth::None => theme_named("mono", caps.depth)?,
+        None if caps.depth == Depth::Ansi16 => theme_named("ansi16", caps.depth)?,
+        None => theme_named(if caps.light { "light" } else { "dark" }, caps.depth)?,
+        Some(name) => theme_named(name, caps.depth)?,
+    };
+    let keymap = match &options.keymap {
+        None => Keymap::built_in(),
+        Some(path) => {
+            let name = path.display();
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("the keymap {name} cannot be read"))?;
+            Keymap::built_in().patched(&text).map_err(|what| anyhow!("keymap {name}: {what}"))?
+        }
+    };
+    Ok(App::new(Start {
+        pair: options.pair.clone(),
+        generate: options.generate.clone(),
+        system: options.system.clone(),
+        theme,
+        ascii: match options.glyphs {
+            GlyphChoice::Auto => !caps.unicode,
+            GlyphChoice::Ascii => true,
+            GlyphChoice::Unicode => false,
+        },
+        caps,
+        keymap,
+        history: options.history.as_deref().map(history::load).unwrap_or_default(),
+    }))
+}
+
+fn theme_named(name: &str, depth: Depth) -> Result<Theme> {
+    if let Some(theme) = Theme::built_in(name, depth) {
+        return Ok(theme);
+    }
+    let text = std::fs::read_to_string(name).with_context(|| {
+        let known: Vec<&str> = super::theme::BUILT_IN.iter().map(|(name, _)| *name).collect();
+        format!("`{name}` is neither a theme ({}) nor a theme's file", known.join(", "))
+    })?;
+    let (theme, _) =
+        Theme::parse(&text, depth).map_err(|what| anyhow!("the theme {name}: {what}"))?;
+    Ok(theme)
+}
+
+/// What woke the loop.
+enum Woken {
+    Input(Option<std::io::Result<crossterm::event::Event>>),
+    Engine(Option<Envelope>),
+    Frame,
+    Signal,
+}
+
+/// The loop of [`run`], for any backend and any source of input.
+///
+/// # Errors
+/// A backend that cannot be drawn to; input that cannot be read.
+pub async fn run_loop<B, S>(
+    terminal: &mut Terminal<B>,
+    input: &mut S,
+    app: &mut App,
+    history: Option<PathBuf>,
+    mut start: impl FnMut(&EngineRequest) -> EngineHandle,
+) -> Result<()>
+where
+    B: ScreenBackend,
+    B::Error: Send + Sync + 'static,
+    S: EventSource,
+{
+    let mut signals = Signals::new()?;
+    draw(terminal, app)?;
+    let mut world =
+        World { engine: Some(start(&EngineRequest { pair: app.pair.clone() })), history };
+    let mut limiter = FrameLimiter::default();
+    limiter.drawn(Instant::now());
+    let mut filter = Filter::default();
+    loop {
+        let due = limiter.due(interval(app.cpu_computes()));
+        let woken = tokio::select! {
+            event = input.next() => Woken::Input(event),
+            envelope = world.next_envelope() => Woken::Engine(envelope),
+            () = sleep_until(due) => Woken::Frame,
+            () = signals.next() => Woken::Signal,
+        };
+        let mut happened = Vec::new();
+        match woken {
+            Woken::Signal => return Ok(()),
+            Woken::Frame => {}
+            Woken::Input(first) => {
+                let mut batch = Batch::default();
+                let mut next = Some(first);
+                while let Some(event) = next {
+                    let Some(event) = event else { return Ok(()) };
+                    if let Some(input) = filter.input(event?, Instant::now()) {
+                        batch.push(input);
+                    }
+                    next = input.ready().await;
+                }
+                happened.extend(batch.map(Event::Input));
+            }
+            Woken::Engine(first) => {
+                happened.push(first.map_or(Event::EngineEnded, |first| Event::Engine(first.event)));
+                happened.extend(world.ready_envelopes().map(|more| Event::Engine(more.event)));
+            }
+        }
+        for event in happened {
+            limiter.request();
+            if matches!(event, Event::EngineEnded) {
+                world.engine = None;
+            }
+            // The screen of a terminal that was resized or hidden may hold anything.
+            if matches!(event, Event::Input(Input::Redraw)) {
+                terminal.autoresize()?;
+            }
+            for effect in update(app, event, Instant::now()) {
+                if effect == Effect::Quit {
+                    return Ok(());
+                }
+                if let Some(trouble) = world.perform(effect, terminal, &mut start) {
+                    update(app, trouble, Instant::now());
+                }
+            }
+        }
+        let now = Instant::now();
+        if limiter.due(interval(app.cpu_computes())).is_some_and(|due| due <= now) {
+            draw(terminal, app)?;
+            limiter.drawn(now);
+        }
+    }
+}
+
+/// Draw one frame, shown at once; the bracket is closed even when drawing fails.
+fn draw<B>(terminal: &mut Terminal<B>, app: &mut App) -> Result<()>
+where
+    B: ScreenBackend,
+    B::Error: Send + Sync + 'static,
+{
+    terminal.backend_mut().synchronized(true)?;
+    let drawn = terminal.draw(|frame| view::draw(frame, app)).map(|_| ());
+    terminal.backend_mut().synchronized(false)?;
+    Ok(drawn?)
+}
+
+/// What effects work on.
+struct World {
+    engine: Option<EngineHandle>,
+    history: Option<PathBuf>,
+}
+
+impl World {
+    async fn next_envelope(&mut self) -> Option<Envelope> {
+        match &mut self.engine {
+            Some(engine) => engine.events.recv().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn ready_envelopes(&mut self) -> impl Iterator<Item = Envelope> {
+        std::iter::from_fn(|| self.engine.as_mut()?.events.try_recv().ok())
+    }
+
+    /// Do `effect`; what went wrong comes back as something that happened.
+    fn perform<B: ScreenBackend>(
+        &mut self,
+        effect: Effect,
+        terminal: &mut Terminal<B>,
+        start: &mut impl FnMut(&EngineRequest) -> EngineHandle,
+    ) -> Option<Event> {
+        match effect {
+            Effect::Send(command) => {
+                if let Some(engine) = &self.engine {
+                    engine.send(*command);
+                }
+            }
+            Effect::Cancel => {
+                if let Some(engine) = &self.engine {
+                    engine.cancel.cancel();
+                }
+            }
+            Effect::StartEngine(pair) => {
+                // The old one goes first: two models may not fit into memory together.
+                self.engine = None;
+                self.engine = Some(start(&EngineRequest { pair }));
+            }
+            Effect::Copy(text) => {
+                let sequence = format!("\x1b]52;c;{}\x07", base64(text.as_bytes()));
+                return terminal.backend_mut().send(&sequence).err().map(|error| {
+                    Event::Notice(Level::Error, format!("the answer could not be copied: {error}"))
+                });
+            }
+            Effect::Remember(message) => {
+                let path = self.history.as_deref()?;
+                let error = history::append(path, &message).err()?;
+                // Said once: a full disk would say it with every message.
+                self.history = None;
+                let what = format!("messages are not kept for Up: {error}");
+                return Some(Event::Notice(Level::Warning, what));
+            }
+            Effect::Mouse(on) => {
+                let _ = terminal.backend_mut().mouse(on);
+            }
+            Effect::Quit => {}
+        }
+        None
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The signals that end the program politely.
+struct Signals {
+    #[cfg(unix)]
+    term: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    hangup: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Signals> {
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            let term = signal(SignalKind::terminate())?;
+            let hangup = signal(SignalKind::hangup())?;
+            Ok(Signals { term, hangup })
+        }
+        #[cfg(not(unix))]
+        Ok(Signals {})
+    }
+
+    async fn next(&mut self) {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+        #[cfg(not(unix))]
+        std::future::pending::<()>().await
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let word = chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte));
+        let word = word << (8 * (3 - chunk.len()));
+        for i in 0..4 {
+            let digit = DIGITS[(word >> (18 - 6 * i)) as usize & 63];
+            out.push(if i <= chunk.len() { char::from(digit) } else { '=' });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_of_every_length() {
+        let of = |text: &str| base64(text.as_bytes());
+        assert_eq!([of(""), of("f"), of("fo"), of("foo")], ["", "Zg==", "Zm8=", "Zm9v"]);
+        assert_eq!(of("日本"), "5pel5pys");
+    }
+}

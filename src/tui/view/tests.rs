@@ -1,0 +1,330 @@
+use super::*;
+use crate::tui::action::Action;
+use crate::tui::app::{Colouring, Event};
+use crate::tui::events::Input;
+use crate::tui::testing::*;
+use crate::tui::theme::ASCII;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+use ratatui::style::{Color, Style};
+use std::fmt::Write as _;
+
+const SIZES: [(u16, u16); 4] = [(60, 16), (80, 24), (120, 40), (200, 50)];
+
+fn drawn(app: &mut App, width: u16, height: u16) -> Buffer {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, app)).unwrap();
+    terminal.backend().buffer().clone()
+}
+
+/// The text of a screen, a row a line.
+fn grid(buffer: &Buffer) -> String {
+    let mut out = String::new();
+    for y in buffer.area.top()..buffer.area.bottom() {
+        let mut skip = 0;
+        let mut line = String::new();
+        for x in buffer.area.left()..buffer.area.right() {
+            if skip > 0 {
+                skip -= 1;
+                continue;
+            }
+            let symbol = buffer[(x, y)].symbol();
+            line.push_str(symbol);
+            skip = crate::tui::wrap::width(symbol).saturating_sub(1);
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// The styles of a screen, runs of cells that look the same: `row: from-to style`.
+fn styles(buffer: &Buffer) -> String {
+    let mut out = String::new();
+    for y in buffer.area.top()..buffer.area.bottom() {
+        let mut runs: Vec<(u16, u16, Style)> = Vec::new();
+        for x in buffer.area.left()..buffer.area.right() {
+            let style = buffer[(x, y)].style();
+            match runs.last_mut() {
+                Some((_, end, last)) if *last == style => *end = x,
+                _ => runs.push((x, x, style)),
+            }
+        }
+        let plain = |style: &Style| {
+            let colour = |colour: Option<Color>| matches!(colour, None | Some(Color::Reset));
+            colour(style.fg) && colour(style.bg) && style.add_modifier.is_empty()
+        };
+        let shown = runs.iter().filter(|(_, _, style)| !plain(style)).map(|(from, to, style)| {
+            let colour = style.fg.filter(|fg| *fg != Color::Reset);
+            let colour = colour.map_or(String::new(), |fg| fg.to_string());
+            let bits = style.add_modifier;
+            let bits = if bits.is_empty() { String::new() } else { format!("+{bits:?}") };
+            format!("{from}-{to} {colour}{bits}")
+        });
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        if !shown.is_empty() {
+            let _ = writeln!(out, "{y}: {shown}");
+        }
+    }
+    out
+}
+
+fn snapshot(name: &str, app: &mut App) {
+    for (width, height) in SIZES {
+        let screen = grid(&drawn(app, width, height));
+        insta::assert_snapshot!(format!("{name}_{width}x{height}"), screen);
+    }
+}
+
+#[test]
+fn the_first_screen() {
+    let mut loading = new_app();
+    let event = play(None).remove(2);
+    happen(&mut loading, Event::Engine(event));
+    insta::assert_snapshot!("loading_80x24", grid(&drawn(&mut loading, 80, 24)));
+    snapshot("welcome", &mut ready_app());
+}
+
+#[test]
+fn an_answer_in_progress() {
+    let mut app = ready_app();
+    ask_partly(&mut app, "show me some code", 30);
+    snapshot("answering", &mut app);
+    insta::assert_snapshot!("answering_styles_120x40", styles(&drawn(&mut app, 120, 40)));
+}
+
+#[test]
+fn the_other_panels() {
+    let mut app = ready_app();
+    ask(&mut app, "a long answer");
+    app.panel = Panel::Timeline;
+    snapshot("timeline", &mut app);
+    let command = sent(&submit(&mut app, "/cost")).unwrap();
+    for event in play(Some(command)) {
+        happen(&mut app, Event::Engine(event));
+    }
+    snapshot("cost", &mut app);
+    app.panel = Panel::Hidden;
+    insta::assert_snapshot!("no_panel_120x40", grid(&drawn(&mut app, 120, 40)));
+}
+
+#[test]
+fn markdown_answered() {
+    let mut app = ready_app();
+    ask(&mut app, "show me some markdown");
+    snapshot("markdown", &mut app);
+}
+
+/// B44: wide, joined and combining characters keep every border straight.
+#[test]
+fn wide_text_keeps_its_columns() {
+    let mut app = ready_app();
+    ask(&mut app, "cjk 日本語の質問です。 👩‍👩‍👧‍👦");
+    app.composer.set("書いている👍🏽");
+    snapshot("cjk", &mut app);
+    for (width, height) in SIZES {
+        let screen = drawn(&mut app, width, height);
+        let side = (width >= 110).then(|| width - (width * 2 / 5).clamp(48, 76) - 1);
+        for y in 2..height - 4 {
+            if let Some(x) = side {
+                assert_eq!(screen[(x, y)].symbol(), "│", "{width}x{height}, row {y}");
+            }
+        }
+    }
+}
+
+#[test]
+fn everything_open_and_too_much_of_it() {
+    let mut app = ready_app();
+    for _ in 0..3 {
+        ask(&mut app, "a long answer please");
+    }
+    let lines = (0..50).map(|i| format!("pasted line {i}")).collect::<Vec<_>>().join("\n");
+    happen(&mut app, Event::Input(Input::Paste(lines)));
+    app.explain = true;
+    act(&mut app, Action::PageUp);
+    snapshot("overfull", &mut app);
+}
+
+#[test]
+fn windows_over_the_screen() {
+    let mut app = ready_app();
+    ask(&mut app, "hello");
+    app.composer.set("/t");
+    insta::assert_snapshot!("popup_80x24", grid(&drawn(&mut app, 80, 24)));
+    app.composer.set("");
+    act(&mut app, Action::Stats);
+    insta::assert_snapshot!("stats_80x24", grid(&drawn(&mut app, 80, 24)));
+    act(&mut app, Action::Help);
+    insta::assert_snapshot!("help_80x24", grid(&drawn(&mut app, 80, 24)));
+    insta::assert_snapshot!("help_120x40", grid(&drawn(&mut app, 120, 40)));
+}
+
+#[test]
+fn a_walked_token_is_marked_and_its_round_shown() {
+    let mut app = ready_app();
+    ask(&mut app, "show me some code");
+    act(&mut app, Action::Walk);
+    act(&mut app, Action::LineStart);
+    (0..3).for_each(|_| drop(act(&mut app, Action::WordRight)));
+    app.ghosts = true;
+    app.colouring = Colouring::Rounds;
+    let screen = drawn(&mut app, 120, 40);
+    insta::assert_snapshot!("walk_120x40", grid(&screen));
+    insta::assert_snapshot!("walk_styles_120x40", styles(&screen));
+}
+
+/// Where a plain step is known and speculation does not pay, the screen says so in words.
+#[test]
+fn a_loss_is_said() {
+    let mut app = ready_app();
+    ask(&mut app, "hello");
+    app.plain = crate::tui::app::PlainSteps { count: 10, us: 10 * 3_000 };
+    let screen = grid(&drawn(&mut app, 120, 40));
+    assert!(screen.contains("slower than plain"), "{screen}");
+}
+
+/// B45: nothing that the model says reaches the terminal as a control.
+#[test]
+fn hostile_text_is_shown_and_does_nothing() {
+    let mut app = ready_app();
+    ask(&mut app, "hostile\x1b[2J");
+    for (width, height) in SIZES {
+        let screen = grid(&drawn(&mut app, width, height));
+        assert!(screen.contains("␛[2J"), "{screen}");
+        assert!(!screen.chars().any(|c| c.is_control() && c != '\n'), "{screen:?}");
+        assert!(!screen.contains('\u{202e}'));
+    }
+}
+
+/// B42: every size, small and large, in every state: no panic.
+#[test]
+fn every_size_is_drawn() {
+    let mut states = vec![new_app(), ready_app()];
+    let mut app = ready_app();
+    ask_partly(&mut app, "show me some markdown", 40);
+    states.push(app.clone());
+    app.explain = true;
+    act(&mut app, Action::Walk);
+    states.push(app.clone());
+    for panel in [Panel::Timeline, Panel::Cost, Panel::Hidden] {
+        app.panel = panel;
+        app.panel_extra = -60;
+        states.push(app.clone());
+    }
+    act(&mut app, Action::Help);
+    states.push(app.clone());
+    app.overlay = Some(Overlay::Stats);
+    app.dress.glyphs = &ASCII;
+    app.composer.set("/");
+    states.push(app);
+    for mut app in states {
+        let mut sizes: Vec<(u16, u16)> = (1..20).flat_map(|w| [(w, 1), (w, w), (2, w)]).collect();
+        sizes.extend((55..130).step_by(5).flat_map(|w| [(w, 15), (w, 16), (w, 23), (w, 41)]));
+        sizes.extend([(10, 3), (500, 200), (60, 200), (500, 16)]);
+        for (width, height) in sizes {
+            drawn(&mut app, width, height);
+        }
+    }
+}
+
+#[test]
+fn too_small_a_screen_says_so() {
+    insta::assert_snapshot!(grid(&drawn(&mut ready_app(), 40, 4)));
+}
+
+/// The ASCII marks are complete: the program's own part of the screen needs nothing else.
+#[test]
+fn ascii_screens_are_ascii() {
+    let mut app = ready_app();
+    app.dress.glyphs = &ASCII;
+    app.explain = true;
+    ask(&mut app, "show me some code");
+    for (width, height) in SIZES {
+        for window in [None, Some(Overlay::Help(0)), Some(Overlay::Stats)] {
+            app.overlay = window;
+            let screen = grid(&drawn(&mut app, width, height));
+            let odd: String = screen.chars().filter(|c| !c.is_ascii()).collect();
+            assert_eq!(odd, "", "{width}x{height}\n{screen}");
+        }
+    }
+}
+
+/// B49: the place is held while text streams, and the rest is counted.
+#[test]
+fn scrolled_text_stays_while_more_arrives() {
+    let mut app = ready_app();
+    ask_partly(&mut app, "a long answer", 120);
+    drawn(&mut app, 80, 24);
+    act(&mut app, Action::PageUp);
+    let before = grid(&drawn(&mut app, 80, 24));
+    let command = crate::event::EngineCommand::Generate(Box::new(crate::event::Generate {
+        prompt: crate::event::Prompt::Text("a long answer".into()),
+        ..Default::default()
+    }));
+    for event in play(Some(command)).into_iter().skip(120).take(60) {
+        happen(&mut app, Event::Engine(event));
+    }
+    let after = grid(&drawn(&mut app, 80, 24));
+    let top = |screen: &str| screen.lines().skip(1).take(8).map(str::to_string).collect::<Vec<_>>();
+    assert_eq!(top(&before), top(&after));
+    assert!(after.contains("more ↓"), "{after}");
+    act(&mut app, Action::Follow);
+    assert!(!grid(&drawn(&mut app, 80, 24)).contains("more ↓"));
+}
+
+/// The same state gives the same cells, and a cached row is the row rendered anew.
+#[test]
+fn caches_change_nothing() {
+    let mut app = ready_app();
+    ask_partly(&mut app, "show me some markdown", 60);
+    drawn(&mut app, 200, 50);
+    let cached = drawn(&mut app, 80, 24);
+    app.dress.epoch += 1;
+    assert_eq!(cached, drawn(&mut app, 80, 24));
+}
+
+/// The median time of drawing, in microseconds.
+fn draw_us(app: &mut App, width: u16, height: u16) -> u128 {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, app)).unwrap();
+    let mut times: Vec<u128> = (0..51)
+        .map(|_| {
+            let start = std::time::Instant::now();
+            terminal.draw(|frame| draw(frame, app)).unwrap();
+            start.elapsed().as_micros()
+        })
+        .collect();
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// What the screen may cost: the figures are printed, the bounds leave room for a busy machine.
+#[test]
+fn drawing_is_cheap() {
+    let mut app = ready_app();
+    app.explain = true;
+    app.ghosts = true;
+    ask(&mut app, "show me some code");
+    let open = draw_us(&mut app, 120, 40);
+    let mut one = ready_app();
+    ask(&mut one, "a long answer");
+    let tokens = one.transcript.last_answer().unwrap().tokens.len();
+    for _ in 0..100_000 / tokens {
+        app.transcript.items.extend(one.transcript.items.iter().cloned());
+    }
+    let long = draw_us(&mut app, 200, 60);
+    submit(&mut app, "a long answer");
+    let events = play(Some(sent(&submit(&mut ready_app(), "a long answer")).unwrap()));
+    let count = events.len() as u128;
+    let start = std::time::Instant::now();
+    for event in events {
+        happen(&mut app, Event::Engine(event));
+    }
+    let update = start.elapsed().as_micros() / count;
+    println!("draw 120x40 {open} us, 200x60 after 100,000 tokens {long} us; update {update} us");
+    assert!(open < 8_000, "{open} us");
+    assert!(long < 16_000, "{long} us");
+    assert!(update < 200, "{update} us");
+}

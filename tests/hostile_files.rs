@@ -1,0 +1,66 @@
+//! Files whose headers claim the world (bugs.md B31): a clean error at once, little memory.
+
+use dflash_chat::model::weights::open_target;
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Most memory that this process ever used, in KiB; `None` where the system does not tell.
+fn peak_memory() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn refused_cheaply(path: &Path) {
+    let (before, started) = (peak_memory(), Instant::now());
+    let error = format!("{:#}", open_target(path).unwrap_err());
+    assert!(started.elapsed() < Duration::from_secs(1), "{error}");
+    assert!(error.lines().count() <= 2, "{error}");
+    if let (Some(before), Some(after)) = (before, peak_memory()) {
+        assert!(after - before < 100 << 10, "{} KiB: {error}", after - before);
+    }
+}
+
+#[test]
+fn claims_of_billions_cost_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let gguf = dir.path().join("m.gguf");
+    let header = |tensors: u64, entries: u64| {
+        [b"GGUF".as_slice(), &3u32.to_le_bytes(), &tensors.to_le_bytes(), &entries.to_le_bytes()]
+            .concat()
+    };
+    for (tensors, entries) in [(1 << 32, 1 << 32), (u64::MAX, 0), (0, u64::MAX), (1 << 16, 1 << 16)]
+    {
+        fs::write(&gguf, header(tensors, entries)).unwrap();
+        refused_cheaply(&gguf);
+    }
+    // One entry: an array of 2^26 empty strings, in a sparse file that is long enough for it.
+    let mut bytes = header(0, 1);
+    bytes
+        .extend([&1u64.to_le_bytes()[..], b"k", &9u32.to_le_bytes(), &8u32.to_le_bytes()].concat());
+    bytes.extend((1u64 << 26).to_le_bytes());
+    fs::write(&gguf, bytes).unwrap();
+    File::options().write(true).open(&gguf).unwrap().set_len(1 << 30).unwrap();
+    refused_cheaply(&gguf);
+}
+
+#[test]
+fn safetensors_headers_and_configurations_are_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config.json");
+    let weights = dir.path().join("model.safetensors");
+    fs::write(
+        &config,
+        r#"{"architectures": ["LlamaForCausalLM"], "vocab_size": 8, "hidden_size": 8,
+            "num_hidden_layers": 512, "num_attention_heads": 1, "intermediate_size": 8,
+            "max_position_embeddings": 8, "rms_norm_eps": 1e-5}"#,
+    )
+    .unwrap();
+    for claimed in [1u64 << 62, u64::MAX, 90_000_000, 0] {
+        fs::write(&weights, [&claimed.to_le_bytes()[..], b"{}      "].concat()).unwrap();
+        refused_cheaply(dir.path());
+    }
+    File::options().write(true).open(&config).unwrap().set_len(1 << 30).unwrap();
+    refused_cheaply(dir.path());
+}

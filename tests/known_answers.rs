@@ -1,0 +1,156 @@
+//! Small models of every family, whose answers transformers and the published DFlash code
+//! computed (`tests/fixtures/generate.py`): the program gives the same ids, the same drafts and
+//! the same accepted counts, through the command line, from safetensors and from GGUF.
+
+use dflash_chat::model::decoder::Decoder;
+use dflash_chat::model::ops::cpu::Cpu;
+use dflash_chat::model::ops::device::DeviceOps;
+use dflash_chat::model::ops::kernels::cache::KvType;
+use dflash_chat::model::ops::{Ops, Quantise};
+use dflash_chat::model::weights::open_target;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+fn models() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models");
+    let mut all: Vec<PathBuf> = std::fs::read_dir(root)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.join("expected.json").exists())
+        .collect();
+    all.sort();
+    assert!(all.len() >= 10, "the fixtures are missing: {all:?}");
+    all
+}
+
+fn expected(model: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(model.join("expected.json")).unwrap()).unwrap()
+}
+
+fn ids(value: &Value) -> Vec<u64> {
+    value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
+}
+
+/// The ids of a list of `{id, text}`.
+fn token_ids(value: &Value) -> Vec<u64> {
+    value.as_array().unwrap().iter().map(|token| token["id"].as_u64().unwrap()).collect()
+}
+
+fn floats(value: &Value) -> Vec<f32> {
+    value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
+}
+
+/// Run the program and compare its events with the reference.
+fn check(target: &Path, draft: &Path, expected: &Value, extra: &[&str]) {
+    let name = format!("{} {extra:?}", target.display());
+    for prompt in expected["prompts"].as_array().unwrap() {
+        let text = prompt["prompt"].as_str().unwrap();
+        for mode in ["speculative", "baseline"] {
+            let block = expected["block_size"].to_string();
+            let output = assert_cmd::Command::cargo_bin("dflash-chat")
+                .unwrap()
+                .args(["run", text, "--format", "jsonl", "--no-chat-template", "--quant", "none"])
+                .args(["--max-tokens", "80", "--block-size", &block, "--mode", mode])
+                .arg("--target")
+                .arg(target)
+                .arg("--draft")
+                .arg(draft)
+                .args(extra)
+                .env("DFLASH_CHAT_CONFIG", "/nonexistent")
+                .output()
+                .unwrap();
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{name}: {stderr}");
+            let events: Vec<Value> = output
+                .stdout
+                .split(|byte| *byte == b'\n')
+                .filter(|line| !line.is_empty())
+                .map(|line| serde_json::from_slice(line).unwrap())
+                .collect();
+            let of = |kind: &str| events.iter().filter(|e| e["type"] == kind).collect::<Vec<_>>();
+            assert_eq!(of("model_ready")[0]["draft_missing"], Value::Null, "{name}");
+            assert_eq!(ids(&of("run_started")[0]["prompt_ids"]), ids(&prompt["prompt_ids"]));
+            let mut answer = vec![of("prefill_done")[0]["first"]["id"].as_u64().unwrap()];
+            let rounds = of("round");
+            for round in &rounds {
+                answer.extend(token_ids(&round["committed"]));
+            }
+            assert_eq!(answer, ids(&prompt["greedy_ids"]), "{name} {mode}: greedy ids");
+            if mode == "baseline" {
+                continue;
+            }
+            for (i, want) in prompt["rounds"].as_array().unwrap().iter().enumerate() {
+                let got = rounds[i];
+                assert_eq!(got["position"], want["position"], "{name}: round {i}");
+                assert_eq!(got["anchor"]["id"], want["anchor"], "{name}: round {i}");
+                assert_eq!(
+                    token_ids(&got["drafted"]),
+                    ids(&want["drafted"]),
+                    "{name}: drafts of round {i}"
+                );
+                let committed = ids(&want["committed"]);
+                assert_eq!(token_ids(&got["committed"]), committed, "{name}: round {i}");
+                let accepted = want["accepted"].as_u64().unwrap().min(committed.len() as u64);
+                assert_eq!(got["accepted"].as_u64().unwrap(), accepted, "{name}: round {i}");
+            }
+        }
+    }
+}
+
+#[test]
+fn safetensors_give_the_reference_ids_and_rounds() {
+    for model in models() {
+        check(&model, &model.join("draft"), &expected(&model), &[]);
+    }
+}
+
+#[test]
+fn gguf_files_of_the_same_models_do_too() {
+    let mut seen = 0;
+    for model in models() {
+        for kind in ["f32", "q8_0"] {
+            let target = model.join(format!("model.{kind}.gguf"));
+            let draft = model.join(format!("draft/draft.{kind}.gguf"));
+            if target.exists() {
+                check(&target, &draft, &expected(&model), &[]);
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 12, "only {seen} GGUF files were found");
+}
+
+#[test]
+fn the_code_path_of_gpus_gives_the_same() {
+    for model in models() {
+        check(&model, &model.join("draft"), &expected(&model), &["--engine", "candle"]);
+    }
+}
+
+/// Logits of the prompt's last row, relative to the largest of them.
+fn logits_agree<O: Ops>(ops: O, model: &Path) {
+    let files = open_target(model).unwrap();
+    let mut decoder = Decoder::load(&ops, &files, 256, &mut |_, _| ()).unwrap();
+    for prompt in expected(model)["prompts"].as_array().unwrap() {
+        let ids: Vec<u32> = ids(&prompt["prompt_ids"]).iter().map(|id| *id as u32).collect();
+        decoder.truncate(&ops, 0);
+        let pass = decoder.forward(&ops, &ids, &[]).unwrap();
+        let last = ops.slice(&pass.hidden, ids.len() - 1..ids.len()).unwrap();
+        let got = ops.download(&decoder.logits(&ops, &last).unwrap()).unwrap();
+        let want = floats(&prompt["prefill_logits"]);
+        assert_eq!(got.len(), want.len());
+        let scale = want.iter().fold(0f32, |a, b| a.max(b.abs()));
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            let error = (got - want).abs() / scale;
+            assert!(error < 1e-4, "{}: logit {i}: {got} for {want}", model.display());
+        }
+    }
+}
+
+#[test]
+fn logits_agree_with_the_reference() {
+    for model in models() {
+        logits_agree(Cpu::new(2, Quantise::None, KvType::F32), &model);
+        logits_agree(DeviceOps::new(candle_core::Device::Cpu, Quantise::None), &model);
+    }
+}

@@ -1,0 +1,112 @@
+//! The loop that ships, under a backend that is a buffer, with keys that a test sends and the
+//! scripted engine.
+
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
+use dflash_chat::engine::EngineHandle;
+use dflash_chat::engine::scripted::{Script, ScriptedEngine};
+use dflash_chat::engine::spawn;
+use dflash_chat::tui::{EngineRequest, ScreenOptions, new_app, run_loop};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use std::cell::RefCell;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+
+fn engine(pace: f32) -> EngineHandle {
+    let script = Script { pace, ..Script::default() };
+    spawn(move |out, _| Some(Box::new(ScriptedEngine::load(script, out))))
+}
+
+fn key(code: KeyCode) -> Event {
+    Event::Key(KeyEvent::new(code, KeyModifiers::NONE))
+}
+
+fn ctrl(c: char) -> Event {
+    Event::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL))
+}
+
+async fn pause(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+/// Run the loop at `size` while `person` sends input; returns the last screen and the pairs that
+/// engines were asked for.
+fn session<F, P>(size: (u16, u16), pace: f32, person: P) -> (String, Vec<String>)
+where
+    P: FnOnce(UnboundedSender<Event>) -> F,
+    F: Future<Output = ()>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = ScreenOptions { pair: "demo".into(), ..ScreenOptions::default() };
+        let mut app = new_app(&options).unwrap();
+        let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
+        let (sender, mut input) = tokio::sync::mpsc::unbounded_channel();
+        let asked = RefCell::new(Vec::new());
+        let start = |request: &EngineRequest| {
+            asked.borrow_mut().push(request.pair.clone());
+            engine(pace)
+        };
+        let person = person(sender);
+        let screen = run_loop(&mut terminal, &mut input, &mut app, None, start);
+        let both = async { tokio::join!(screen, person) };
+        let (ended, ()) = tokio::time::timeout(Duration::from_secs(20), both).await.unwrap();
+        ended.unwrap();
+        (terminal.backend().to_string(), asked.take())
+    })
+}
+
+#[test]
+fn a_question_is_answered_and_ctrl_q_leaves() {
+    let (screen, asked) = session((100, 30), 0.0, |keys| async move {
+        keys.send(Event::Paste("What is the capital of France?".into())).unwrap();
+        keys.send(key(KeyCode::Enter)).unwrap();
+        pause(400).await;
+        keys.send(ctrl('q')).unwrap();
+    });
+    assert!(screen.contains("Paris is the capital of France."), "{screen}");
+    assert!(screen.contains("tok/s"), "{screen}");
+    assert_eq!(asked, ["demo"]);
+}
+
+#[test]
+fn an_engine_that_panics_is_replaced_on_request() {
+    let (screen, asked) = session((100, 30), 0.0, |keys| async move {
+        keys.send(Event::Paste("panic now".into())).unwrap();
+        keys.send(key(KeyCode::Enter)).unwrap();
+        pause(300).await;
+        keys.send(ctrl('u')).unwrap();
+        keys.send(Event::Paste("/pair".into())).unwrap();
+        keys.send(key(KeyCode::Enter)).unwrap();
+        pause(300).await;
+        keys.send(Event::Paste("hello".into())).unwrap();
+        keys.send(key(KeyCode::Enter)).unwrap();
+        pause(300).await;
+        keys.send(ctrl('q')).unwrap();
+    });
+    assert_eq!(asked, ["demo", "scripted"]);
+    assert!(screen.contains("the engine stopped: the script said so"), "{screen}");
+    assert!(screen.contains("Paris is the capital"), "{screen}");
+}
+
+/// B42 and B46: the window changes its size all the time while text streams, and Esc stops it.
+#[test]
+fn resizes_while_streaming_and_a_stop_do_no_harm() {
+    let (screen, _) = session((120, 40), 0.3, |keys| async move {
+        keys.send(Event::Paste("a long answer".into())).unwrap();
+        keys.send(key(KeyCode::Enter)).unwrap();
+        for size in (1..250).step_by(5) {
+            keys.send(Event::Resize(size, size / 3 + 1)).unwrap();
+            pause(5).await;
+        }
+        keys.send(key(KeyCode::Esc)).unwrap();
+        pause(300).await;
+        keys.send(ctrl('q')).unwrap();
+    });
+    assert!(screen.contains("stopped · ") || screen.contains("stopped - "), "{screen}");
+}
+
+#[test]
+fn input_that_ends_ends_the_screen() {
+    session((80, 24), 0.0, |keys| async move { drop(keys) });
+}
