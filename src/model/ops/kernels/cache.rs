@@ -100,7 +100,7 @@ impl Shape {
 
     /// Elements of `positions`.
     fn elements(self, positions: usize) -> usize {
-        positions.div_ceil(CHUNK).saturating_mul(self.heads * self.block())
+        positions.div_ceil(CHUNK).saturating_mul(self.heads).saturating_mul(self.block())
     }
 }
 

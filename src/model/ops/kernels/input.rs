@@ -177,7 +177,9 @@ fn quantise<S: Simd>(s: S, first: S::F, second: S::F) -> InputBlock {
     let inverse = s.splat(if scale > 0.0 && scale.is_normal() { 1.0 / scale } else { 0.0 });
     let first = digits(s, s.mul(first, inverse));
     let second = digits(s, s.mul(second, inverse));
-    let sums = [0, 1].map(|digit| s.sum_int(s.add_int(first[digit], second[digit])));
+    // No closures here: they would not be compiled for the instruction set.
+    let sums =
+        [s.sum_int(s.add_int(first[0], second[0])), s.sum_int(s.add_int(first[1], second[1]))];
     let sum = DIGIT * sums[0] + sums[1];
     InputBlock {
         high: bytes(s, first[0], second[0]),

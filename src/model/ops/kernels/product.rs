@@ -61,11 +61,18 @@ impl Column for Q4Block {
             let mut low = [s.no_nibbles(); ROWS];
             for j in 0..4 {
                 let both = s.load_bytes(&w.quants[j]);
-                for (j, weights) in [(j, s.low_nibbles(both)), (j + 4, s.high_nibbles(both))] {
-                    for row in 0..ROWS {
-                        high[row] = s.dot_nibbles(high[row], weights, &x[row].high[j]);
-                        low[row] = s.dot_nibbles(low[row], weights, &x[row].low[j]);
-                    }
+                let (first, second) = (s.low_nibbles(both), s.high_nibbles(both));
+                for row in 0..ROWS {
+                    high[row] = s.dot_nibbles(high[row], first, &x[row].high[j]);
+                }
+                for row in 0..ROWS {
+                    low[row] = s.dot_nibbles(low[row], first, &x[row].low[j]);
+                }
+                for row in 0..ROWS {
+                    high[row] = s.dot_nibbles(high[row], second, &x[row].high[j + 4]);
+                }
+                for row in 0..ROWS {
+                    low[row] = s.dot_nibbles(low[row], second, &x[row].low[j + 4]);
                 }
             }
             let (scale, min) = (s.load_f16(&w.scale), s.load_f16(&w.min));
@@ -94,12 +101,15 @@ impl Column for Q8Block {
             let mut high = [s.start_bytes(0); ROWS];
             let mut low = [s.start_bytes(0); ROWS];
             for row in 0..ROWS {
-                [high[row], low[row]] = x[row].sums.map(|sum| s.start_bytes(sum));
+                high[row] = s.start_bytes(x[row].sums[0]);
+                low[row] = s.start_bytes(x[row].sums[1]);
             }
             for j in 0..8 {
                 let weights = s.load_weights(&w.quants[j]);
                 for row in 0..ROWS {
                     high[row] = s.dot_bytes(high[row], weights, &x[row].high[j]);
+                }
+                for row in 0..ROWS {
                     low[row] = s.dot_bytes(low[row], weights, &x[row].low[j]);
                 }
             }
