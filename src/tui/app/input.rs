@@ -161,6 +161,9 @@ impl App {
         self.interrupted = Some(now);
         let key = self.keymap.hint(Action::Interrupt);
         self.say(Level::Info, format!("{key} again quits"));
+        if self.running.is_none() && matches!(self.engine, EngineState::Loading { .. }) {
+            return vec![Effect::Cancel];
+        }
         self.stop()
     }
 

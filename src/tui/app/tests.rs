@@ -98,6 +98,15 @@ fn ctrl_c_stops_then_quits() {
     assert_eq!(update(&mut app, ctrl_c(), later + Duration::from_millis(300)), [Effect::Quit]);
 }
 
+/// B46: Ctrl+C while the model is loaded, or fetched, ends that only.
+#[test]
+fn ctrl_c_ends_loading() {
+    let mut app = new_app();
+    assert_eq!(act(&mut app, Action::Interrupt), [Effect::Cancel]);
+    happen(&mut app, Event::EngineEnded);
+    assert_eq!(app.engine, EngineState::Ended);
+}
+
 #[test]
 fn sending_waits_for_the_answer_but_commands_that_may_do_not() {
     let mut app = ready_app();
