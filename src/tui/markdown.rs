@@ -9,8 +9,9 @@ mod blocks;
 mod inline;
 mod table;
 
+use super::glyphs::Glyphs;
 use super::highlight::Highlighter;
-use super::theme::{Glyphs, Role, Theme};
+use super::theme::{Role, Theme};
 use super::wrap::Row;
 
 /// How a text is rendered: what a cached row depends on besides the text.
@@ -89,7 +90,7 @@ impl Rendered {
 mod tests {
     use super::*;
     use crate::tui::caps::Depth;
-    use crate::tui::theme::UNICODE;
+    use crate::tui::glyphs::UNICODE;
     use proptest::prelude::*;
 
     fn render(rendered: &mut Rendered, text: &str, width: usize) -> Vec<Row> {

@@ -10,6 +10,7 @@ mod composer;
 mod effect;
 mod events;
 mod frame;
+pub mod glyphs;
 mod highlight;
 mod history;
 pub mod keymap;

@@ -32,8 +32,9 @@ impl App {
             }
             EngineEvent::Round(round) => self.on_round(*round),
             EngineEvent::RunFinished { reason, totals } => {
-                self.running = None;
-                if let Some(answer) = self.open_answer() {
+                // After an error there is nothing left to finish.
+                let open = self.running.take().and_then(|_| self.transcript.last_answer_mut());
+                if let Some(answer) = open.filter(|answer| answer.finished.is_none()) {
                     answer.finished = Some((reason, totals));
                 }
             }

@@ -45,6 +45,9 @@ fn answers_go_back_as_ids() {
 fn a_failed_prompt_comes_back() {
     let mut app = ready_app();
     ask(&mut app, "please fail");
+    let finished =
+        EngineEvent::RunFinished { reason: FinishReason::Failed, totals: Totals::default() };
+    happen(&mut app, Event::Engine(finished));
     assert_eq!(app.composer.text(), "please fail");
     assert!(app.running.is_none());
     assert!(matches!(app.transcript.items[..], [Item::Notice(Level::Error, _)]));

@@ -3,7 +3,8 @@
 
 use crate::event::{Round, Token};
 use crate::tui::app::App;
-use crate::tui::theme::{Glyphs, Role};
+use crate::tui::glyphs::Glyphs;
+use crate::tui::theme::Role;
 
 /// What became of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +119,9 @@ pub fn in_words(round: &Round) -> String {
     let drafts = round.drafted.len();
     match (drafts, round.rejected()) {
         (0, _) => "plain step: nothing drafted".into(),
-        (_, true) if is_cut(round) => format!("kept {} of {drafts}, the answer ends", round.accepted),
+        (_, true) if is_cut(round) => {
+            format!("kept {} of {drafts}, the answer ends", round.accepted)
+        }
         (_, true) => format!("kept {} of {drafts}, +1 correction", round.accepted),
         (_, false) => format!("kept all {drafts}, +1 bonus"),
     }
