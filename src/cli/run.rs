@@ -53,7 +53,7 @@ struct Answer<'a> {
 }
 
 /// The conversation that begins with `text`.
-fn first_prompt(text: String, system: Option<&String>, plain: bool) -> Prompt {
+fn first_prompt(text: String, system: Option<String>, plain: bool) -> Prompt {
     if plain {
         return Prompt::Text(text);
     }
@@ -67,8 +67,7 @@ fn first_prompt(text: String, system: Option<&String>, plain: bool) -> Prompt {
 pub fn run(args: &RunArgs) -> Result<()> {
     let text = read_prompt(&args.prompt)?;
     let asked = Asked::new(&args.model, &args.decode, &args.conversation)?;
-    let system = asked.settings.values.system.as_ref();
-    let prompt = first_prompt(text, system, args.conversation.no_chat_template);
+    let prompt = first_prompt(text, asked.system(), args.conversation.no_chat_template);
     let mut engine = start_engine(&asked);
     let interrupted = interrupt(engine.cancel.clone())?;
     engine.send(EngineCommand::Generate(Box::new(asked.generate(prompt))));

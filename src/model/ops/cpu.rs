@@ -19,7 +19,7 @@ use super::{Activation, AttentionSpec, Choice, HeadNorms, Ops, Quantise, RopeTab
 use crate::model::weights::RawTensor;
 use anyhow::{Result, ensure};
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The CPU: its threads and instructions, and how weights and caches are kept.
 pub struct Cpu {
@@ -28,6 +28,8 @@ pub struct Cpu {
     quantise: Quantise,
     kv: KvType,
     memory: Memory,
+    /// Apart from the weights', for caches come and go.
+    caches: Arc<Memory>,
     notes: Mutex<Vec<String>>,
 }
 
@@ -69,7 +71,7 @@ impl Cpu {
     /// Compute with the instructions `isa`.
     pub fn with_isa(isa: Isa, threads: usize, quantise: Quantise, kv: KvType) -> Cpu {
         let (pool, memory) = (Pool::new(threads), Memory::default());
-        Cpu { pool, isa, quantise, kv, memory, notes: Mutex::default() }
+        Cpu { pool, isa, quantise, kv, memory, caches: Arc::default(), notes: Mutex::default() }
     }
 
     /// What could not be kept as asked, one line a tensor.
@@ -173,7 +175,7 @@ impl Ops for Cpu {
     }
 
     fn cache(&self, spec: &AttentionSpec, capacity: usize) -> Result<Cache> {
-        Cache::new(spec.kv_heads, spec.head_dim, capacity, self.kv)
+        Cache::new(&self.caches, spec.kv_heads, spec.head_dim, capacity, self.kv)
     }
 
     fn embed(&self, table: &Matrix, ids: &[u32], scale: f32) -> Result<Rows> {
