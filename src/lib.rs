@@ -18,15 +18,24 @@
 //!
 //! ## Who knows whom
 //!
-//! Arrows run downward only: [`cli`] and [`tui`] → [`engine`] → [`decode`] → [`model`]. The
-//! model knows its arithmetic ([`model::ops`]) and nothing above it; `event`, `stats` and `text`
-//! know nobody.
+//! Arrows run downward only: [`cli`] and [`tui`] → [`engine`] → [`decode`] → [`model`].
+//! - [`model`] is the networks: files to weights, the tokenizer, one decoder that its config
+//!   shapes, the draft, and [`model::pair::Pair`], which offers both to decoding as
+//!   [`model::networks::Networks`]. Its arithmetic is the trait [`model::ops::Ops`], with kernels
+//!   of our own on the CPU ([`model::ops::cpu`]) and candle's on GPUs ([`model::ops::device`]).
+//! - [`decode`] is the loop: prompt reuse, prefill, rounds, how long blocks are, how tokens are
+//!   chosen, what stops an answer. It knows ids and logits, no text but for stop strings.
+//! - [`engine`] is a thread that answers commands with events: the worker, a script, a recording.
+//! - [`chat`] is conversations and the templates that turn them into prompts; [`catalog`] is what
+//!   can run and where it comes from; [`settings`] is what the person prefers.
+//! - [`event`], [`stats`], [`race`] and [`text`] know nobody.
 //!
 //! ## The numbers
 //!
 //! On the CPU every operation computes a row the same way, whatever the number of rows beside
-//! it, so that the logits of a verify pass are the plain pass's logits bit for bit and greedy
-//! speculative text equals greedy plain text by construction. See [`model::ops`].
+//! it, so that the logits of a verify pass are the plain pass's logits bit for bit, and greedy
+//! speculative text equals greedy plain text by construction. Sampled text too: a draw belongs to
+//! its seed and position ([`decode::sampler`]).
 
 #![deny(unsafe_code)]
 
