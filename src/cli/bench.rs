@@ -211,7 +211,12 @@ impl Bench {
     }
 
     /// All runs of one prompt, the modes in turn; which goes first alternates too.
-    fn prompt(&mut self, args: &BenchArgs, asked: &Asked, prompt: &BenchPrompt) -> Result<PromptResult> {
+    fn prompt(
+        &mut self,
+        args: &BenchArgs,
+        asked: &Asked,
+        prompt: &BenchPrompt,
+    ) -> Result<PromptResult> {
         let mut lanes = [Lane::default(), Lane::default()];
         let mut transcripts = [Vec::new(), Vec::new()];
         for repeat in 0..args.repeat as usize {
@@ -302,8 +307,7 @@ fn verify_cost(
         !rows.is_empty() && rows.iter().all(|n| (1..=512).contains(n)) && repeats > 0,
         "--rows takes numbers from 1 to 512, --repeats at least 1"
     );
-    let asked =
-        Asked::new(model, &DecodeOptions::default(), &ConversationOptions::default())?;
+    let asked = Asked::new(model, &DecodeOptions::default(), &ConversationOptions::default())?;
     let mut bench = Bench::start(&asked)?;
     let most = rows.iter().max().copied().unwrap_or(1);
     ensure!(

@@ -177,9 +177,10 @@ impl Asked {
         set("seed", text(&decode.seed))?;
         set("thinking", yes(decode.thinking))?;
         let system = match &conversation.system_file {
-            Some(path) => Some(std::fs::read_to_string(path).with_context(|| {
-                format!("cannot read the system prompt {}", path.display())
-            })?),
+            Some(path) => Some(
+                std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read the system prompt {}", path.display()))?,
+            ),
             None => conversation.system.clone(),
         };
         set("system", system)?;
