@@ -174,6 +174,32 @@ fn every_turn_reuses_all_of_the_turns_before() {
 }
 
 #[test]
+fn the_oldest_turns_are_left_out_where_that_is_wanted() {
+    let mut chat = Chat::new(hashed(), 8, 1024);
+    chat.worker.end_tokens.clear();
+    let mut turns: Vec<(&str, Vec<u32>)> = Vec::new();
+    let (mut told, mut cold) = (0, 0);
+    for _ in 0..40 {
+        let prompt = said(&turns, "and-what-of-it?");
+        let asked = Generate { prompt, max_tokens: 20, drop_oldest: true, ..fixed(8) };
+        let outcome = chat.ask(asked);
+        assert_eq!((outcome.errors.len(), outcome.ids().len()), (0, 20));
+        told += outcome.notices.len();
+        assert!(outcome.notices.iter().all(|notice| notice.contains("left out, from “and-what")));
+        cold += usize::from(outcome.reused() < outcome.prefilled);
+        turns.push(("and-what-of-it?", outcome.ids()));
+    }
+    // From the 19th turn on, five or so turns are left out at once, so that the turns after
+    // find what they begin with in the cache.
+    assert!((19..23).contains(&told), "{told}");
+    assert!((4..=7).contains(&cold), "{cold}");
+
+    let too_long = Generate { prompt: said(&turns, "?"), ..fixed(8) };
+    let outcome = chat.ask(too_long);
+    assert!(outcome.started.is_none() && outcome.errors[0].contains("shorten it"));
+}
+
+#[test]
 fn an_edited_message_is_answered_as_in_a_fresh_session() {
     // With a window, a long way back means to begin anew.
     for window in [usize::MAX, 16] {

@@ -107,7 +107,35 @@ mod tests {
 
     #[test]
     fn markdown_has_texts_settings_and_figures() {
-        insta::assert_snapshot!(markdown(&conversation()), @"");
+        insta::assert_snapshot!(markdown(&conversation()), @r"
+    # why?
+
+    Conversation `c`, begun 2023-11-14 22:13 UTC.
+
+    ## Instructions
+
+    be brief
+
+    ## You
+
+    why?
+
+    ## demo
+
+    **because**
+
+    <sub>speculative, greedy · prompt 30 tokens, 12 reused · 9 tokens, 0.0 tok/s · blocks auto, τ 2.50, 0 % of drafts accepted · first token after 0 ms · end of turn</sub>
+
+    ## You
+
+    and?
+
+    ## demo
+
+
+
+    <sub>speculative, greedy · prompt 0 tokens, 0 reused · 0 tokens, not finished</sub>
+    ");
     }
 
     #[test]

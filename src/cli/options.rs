@@ -4,7 +4,7 @@ use crate::catalog::Store;
 use crate::engine::load::{LoadRequest, Place};
 use crate::event::{BlockSize, Generate, Mode, Prompt};
 use crate::model::ops::Quantise;
-use crate::settings::{Device, Paths, Quant, Settings, Sources};
+use crate::settings::{ContextFull, Device, Paths, Quant, Settings, Sources};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -210,6 +210,7 @@ impl Asked {
             max_tokens: values.max_tokens,
             stop: self.stop.clone(),
             thinking: values.thinking,
+            drop_oldest: values.context_full == ContextFull::DropOldest,
         }
     }
 

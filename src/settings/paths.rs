@@ -36,6 +36,11 @@ impl Paths {
         )
     }
 
+    /// The folder of saved conversations.
+    pub fn sessions(&self) -> PathBuf {
+        self.data.join("sessions")
+    }
+
     fn new(
         platform: Option<&directories::ProjectDirs>,
         config: Option<PathBuf>,

@@ -208,6 +208,7 @@ pub struct Outcome {
     pub rounds: Vec<Round>,
     pub finished: Option<(FinishReason, Totals)>,
     pub errors: Vec<String>,
+    pub notices: Vec<String>,
 }
 
 impl Outcome {
@@ -285,6 +286,7 @@ impl Chat {
                     outcome.finished = Some((reason, totals));
                 }
                 EngineEvent::Error(message) => outcome.errors.push(message.message),
+                EngineEvent::Notice(message) => outcome.notices.push(message.message),
                 _ => {}
             }
         }
