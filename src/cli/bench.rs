@@ -41,7 +41,7 @@ pub struct BenchArgs {
     model: ModelOptions,
     #[command(flatten)]
     decode: DecodeOptions,
-    /// System prompt
+    /// System prompt [default: the prompt's own, else the pair's]
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 }
@@ -253,9 +253,8 @@ impl Bench {
     ) -> Result<(RunStats, Vec<Transcript>)> {
         self.engine.send(EngineCommand::Forget);
         let mut messages = Vec::new();
-        if let Some(system) = args.system.as_ref().or(prompt.system.as_ref()) {
-            messages.push(ChatMessage::new(Role::System, system));
-        }
+        let system = args.system.clone().or(prompt.system.clone()).or_else(|| asked.system());
+        messages.extend(system.map(|system| ChatMessage::new(Role::System, system)));
         let mut stats = RunStats::default();
         let mut transcripts = Vec::new();
         for turn in &prompt.turns {

@@ -87,8 +87,10 @@ pub fn run(args: &RunArgs) -> Result<()> {
             talk = Talk::Unsaved(Box::default());
         }
         talk.happens(&ready)?;
-        if let Some(text) = runner.asked.settings.values.system.clone() {
-            talk.happens(&Change::System { text: Some(text) })?;
+        // A conversation keeps its instructions unless the person gives others.
+        let given = runner.asked.settings.values.system.is_some();
+        if given || talk.conversation().turns.is_empty() {
+            talk.happens(&Change::System { text: runner.asked.system() })?;
         }
         let outcome =
             ask.turns.into_iter().try_for_each(|text| runner.answer(&mut engine, &mut talk, text));

@@ -36,11 +36,13 @@ pub enum StoreError {
         /// What is wrong.
         reason: String,
     },
-    /// Another program has it open.
-    #[error("conversation `{id}` is open in another program; close it there first")]
-    InUse {
+    /// It can be read but not changed.
+    #[error("conversation `{id}` is left as it is: {reason}")]
+    Kept {
         /// The conversation.
         id: String,
+        /// Why.
+        reason: String,
     },
     /// Its name would not do as a file's.
     #[error(

@@ -1,6 +1,6 @@
 //! The list of conversations.
 
-use super::error::{Result, io_error};
+use super::error::{Result, StoreError, io_error};
 use super::file::read;
 use super::{ENDING, Store};
 use std::fs::{self, File};
@@ -73,6 +73,10 @@ impl Store {
     }
 
     fn summary(&self, id: &str, path: &Path) -> Result<Summary> {
+        // Opening a pipe would wait for somebody to write into it.
+        if !fs::metadata(path).map_err(io_error("read", path))?.is_file() {
+            return Err(StoreError::Unreadable { id: id.into(), reason: "it is no file".into() });
+        }
         let mut file = File::open(path).map_err(io_error("open", path))?;
         let read = read(&mut file, id, path)?;
         let modified = file.metadata().and_then(|meta| meta.modified()).ok();

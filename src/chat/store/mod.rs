@@ -15,7 +15,7 @@ mod list;
 use super::conversation::{Change, Conversation};
 use super::template::environment::strftime;
 use error::{Result, io_error};
-use file::{Appended, Header, VERSION, lock, make_folder, read};
+use file::{Appended, Contents, Header, VERSION, lock, make_folder, read};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::PathBuf;
@@ -26,6 +26,8 @@ pub use list::{Listing, Summary};
 
 /// The ending of the files' names.
 const ENDING: &str = "jsonl";
+/// Why a file that is locked is not written.
+const IN_USE: &str = "another program has it open";
 
 /// The folder of saved conversations.
 #[derive(Debug, Clone)]
@@ -90,43 +92,52 @@ impl Store {
     /// # Errors
     /// No such file, a newer program's file, or none of ours.
     pub fn open(&self, id: &str) -> Result<Opened> {
+        let (contents, file) = self.load(id)?;
+        let mut notices = Vec::new();
+        if contents.half_line {
+            notices.push(format!(
+                "the last line of conversation `{id}` was only half written and is left out"
+            ));
+        }
+        let conversation = contents.conversation;
+        let saved = match file {
+            Ok(file) => Saved { file: Some(file), ..self.saved(conversation) },
+            Err(reason) => {
+                let fork = self.fork(&conversation, conversation.turns.len());
+                notices.push(format!(
+                    "conversation `{id}` goes on as `{}`: {reason}",
+                    fork.conversation.id
+                ));
+                fork
+            }
+        };
+        Ok(Opened { saved, notices })
+    }
+
+    /// What the file of `id` says, and the file to go on with, or why that cannot be.
+    fn load(&self, id: &str) -> Result<(Contents, std::result::Result<Appended, String>)> {
         let path = self.path(id)?;
-        let mut options = OpenOptions::new();
-        let (mut file, writable) = match options.read(true).append(true).open(&path) {
+        let (mut file, writable) = match OpenOptions::new().read(true).append(true).open(&path) {
             Ok(file) => (file, true),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 (File::open(&path).map_err(io_error("open", &path))?, false)
             }
             Err(error) => return Err(io_error("open", &path)(error)),
         };
-        let locked = writable && !lock(&file);
-        let read = read(&mut file, id, &path)?;
-        let mut notices = Vec::new();
-        if read.half_line {
-            notices.push(format!(
-                "the last line of conversation `{id}` was only half written and is left out"
-            ));
-        }
-        let reason = match (&read.damaged, locked) {
-            (Some(damage), _) => Some(damage.clone()),
-            (None, true) => Some("another program has it open".into()),
-            (None, false) if !writable => Some("its file cannot be written".into()),
-            (None, false) => None,
-        };
-        let saved = match reason {
+        // Locked before it is read, so that nothing is added in between.
+        let ours = writable && lock(&file);
+        let contents = read(&mut file, id, &path)?;
+        let file = match &contents.damaged {
+            Some(damage) => Err(damage.clone()),
+            None if !writable => Err("its file cannot be written".into()),
+            None if !ours => Err(IN_USE.into()),
             None => {
-                let mut appended = Appended { file, path, len: read.good_bytes };
-                appended.cut_back()?;
-                Saved { file: Some(appended), ..self.saved(read.conversation) }
-            }
-            Some(reason) => {
-                let (fork, now) = self.fresh_id();
-                notices.push(format!("conversation `{id}` goes on as `{fork}`: {reason}"));
-                let turns = read.conversation.turns.len();
-                self.saved(read.conversation.fork(turns, fork, now))
+                let mut file = Appended { file, path, len: contents.good_bytes };
+                file.cut_back()?;
+                Ok(file)
             }
         };
-        Ok(Opened { saved, notices })
+        Ok((contents, file))
     }
 
     /// A copy of the first `turns` turns of a conversation, to go on from there.
@@ -138,12 +149,11 @@ impl Store {
     /// Give a conversation that is not open here a title; an empty one takes it back.
     ///
     /// # Errors
-    /// As [`Store::open`]; another program has it open.
+    /// As [`Store::open`]; its file cannot be written to.
     pub fn rename(&self, id: &str, title: &str) -> Result<()> {
-        let mut saved = self.open(id)?.saved;
-        if saved.conversation.id != id {
-            return Err(StoreError::InUse { id: id.into() });
-        }
+        let (contents, file) = self.load(id)?;
+        let file = file.map_err(|reason| StoreError::Kept { id: id.into(), reason })?;
+        let mut saved = Saved { file: Some(file), ..self.saved(contents.conversation) };
         saved.record(&Change::Title { title: title.into() })
     }
 
@@ -155,7 +165,7 @@ impl Store {
         let path = self.path(id)?;
         let file = File::open(&path).map_err(io_error("open", &path))?;
         if !lock(&file) {
-            return Err(StoreError::InUse { id: id.into() });
+            return Err(StoreError::Kept { id: id.into(), reason: IN_USE.into() });
         }
         let trash = self.folder.join("trash");
         make_folder(&trash)?;

@@ -101,6 +101,8 @@ fn a_damaged_file_is_left_alone_and_goes_on_in_a_fork() {
     let path = file(&store, "work");
     let damaged = fs::read_to_string(&path).unwrap() + "\u{0}garbage\n{\"type\":\"user\"}\n";
     fs::write(&path, &damaged).unwrap();
+    let refused = store.rename("work", "x").unwrap_err().to_string();
+    assert!(refused.contains("left as it is: its file is damaged"), "{refused}");
     let mut opened = store.open("work").unwrap();
     assert!(opened.notices[0].contains("damaged from line 6"), "{:?}", opened.notices);
     say(&mut opened.saved, "two", "2");
@@ -140,8 +142,8 @@ fn two_programs_do_not_write_into_one_file() {
     assert!(second.notices[0].contains("another program has it open"));
     say(&mut second.saved, "from the second", "2");
     say(&mut first, "from the first", "2");
-    assert!(matches!(store.delete("work"), Err(StoreError::InUse { .. })));
-    assert!(matches!(store.rename("work", "x"), Err(StoreError::InUse { .. })));
+    assert!(matches!(store.delete("work"), Err(StoreError::Kept { .. })));
+    assert!(matches!(store.rename("work", "x"), Err(StoreError::Kept { .. })));
     drop(first);
     let opened = store.open("work").unwrap();
     assert_eq!(opened.saved.conversation().turns[1].user, "from the first");
