@@ -81,7 +81,8 @@ fn several_prompts_from_a_file() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let texts: Vec<&str> = answers.iter().map(|answer| answer["text"].as_str().unwrap()).collect();
-    assert_eq!(texts.len(), 3);
+    let lines: Vec<u64> = answers.iter().map(|answer| answer["line"].as_u64().unwrap()).collect();
+    assert_eq!(lines, [1, 3, 3]);
     assert!(texts[0].starts_with("Paris") && texts[2].starts_with("日本語"), "{texts:?}");
     assert!(!data.path().join("sessions").exists(), "nothing was to be saved");
 }

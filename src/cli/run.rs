@@ -75,7 +75,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     };
     let mut engine = start_engine(&asked);
     let interrupted = interrupt(engine.cancel.clone())?;
-    let printer = Printer::new(args.format, several);
+    let printer = Printer::new(args.format);
     let mut runner =
         Runner { asked, plain: args.conversation.no_chat_template, interrupted, printer };
     let ready = runner.wait_until_ready(&mut engine)?;
@@ -83,6 +83,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     let mut failed = 0;
     let of = asks.len();
     for ask in asks {
+        runner.printer.line = several.then_some(ask.line);
         if args.session.is_none() {
             talk = Talk::Unsaved(Box::default());
         }

@@ -1,4 +1,5 @@
 //! Networks that follow a rule instead of computing, and an engine around them.
+#![allow(dead_code)]
 
 use dflash_chat::chat::template::ChatTemplate;
 use dflash_chat::decode::block_length::{Learned, Planner};
@@ -209,6 +210,8 @@ pub struct Outcome {
     pub finished: Option<(FinishReason, Totals)>,
     pub errors: Vec<String>,
     pub notices: Vec<String>,
+    /// All events, in order.
+    pub events: Vec<EngineEvent>,
 }
 
 impl Outcome {
@@ -219,6 +222,9 @@ impl Outcome {
     }
     pub fn reason(&self) -> FinishReason {
         self.finished.clone().expect("the run did not finish").0
+    }
+    pub fn reason_is_cancelled(&self) -> bool {
+        self.reason() == FinishReason::Cancelled
     }
     pub fn reused(&self) -> usize {
         self.started.as_ref().expect("the run did not start").reused_tokens
@@ -271,6 +277,7 @@ impl Chat {
         drop(sink);
         let mut outcome = Outcome::default();
         while let Ok(envelope) = events.try_recv() {
+            outcome.events.push(envelope.event.clone());
             match envelope.event {
                 EngineEvent::RunStarted(run) => outcome.started = Some(*run),
                 EngineEvent::PrefillDone { tokens, first, text, .. } => {

@@ -11,6 +11,8 @@ use std::io::{IsTerminal, Write};
 /// The object that `--format json` prints.
 #[derive(serde::Serialize)]
 struct Answer<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<usize>,
     text: &'a str,
     ids: &'a [u32],
     reason: &'a FinishReason,
@@ -22,8 +24,9 @@ struct Answer<'a> {
 /// Prints events in one of the formats.
 pub(super) struct Printer {
     format: Format,
-    /// One of several answers: objects on one line each, a blank line between texts.
-    several: bool,
+    /// The line of the file that asked, where there are several prompts: objects on one line
+    /// each, a blank line between texts.
+    pub(super) line: Option<usize>,
     answers: usize,
     stdout_is_terminal: bool,
     stderr_is_terminal: bool,
@@ -35,10 +38,10 @@ pub(super) struct Printer {
 }
 
 impl Printer {
-    pub(super) fn new(format: Format, several: bool) -> Self {
+    pub(super) fn new(format: Format) -> Self {
         Printer {
             format,
-            several,
+            line: None,
             answers: 0,
             stdout_is_terminal: std::io::stdout().is_terminal(),
             stderr_is_terminal: std::io::stderr().is_terminal(),
@@ -77,7 +80,7 @@ impl Printer {
                 self.text.clear();
                 self.ids.clear();
                 self.run = Some((**run).clone());
-                if self.several && self.answers > 0 && self.format == Format::Text {
+                if self.line.is_some() && self.answers > 0 && self.format == Format::Text {
                     std::io::stdout().lock().write_all(b"\n")?;
                 }
                 self.answers += 1;
@@ -116,6 +119,7 @@ impl Printer {
         match self.format {
             Format::Json => {
                 let answer = Answer {
+                    line: self.line,
                     text: &self.text,
                     ids: &self.ids,
                     reason,
@@ -124,7 +128,7 @@ impl Printer {
                     totals,
                 };
                 let mut out = std::io::stdout().lock();
-                match self.several {
+                match self.line.is_some() {
                     true => serde_json::to_writer(&mut out, &answer)?,
                     false => serde_json::to_writer_pretty(&mut out, &answer)?,
                 }
