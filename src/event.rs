@@ -548,6 +548,9 @@ pub struct Generate {
     pub stop: Vec<String>,
     /// Whether the template opens a thinking block.
     pub thinking: bool,
+    /// Leave the oldest turns out of a conversation that is too long for the context.
+    #[serde(default)]
+    pub drop_oldest: bool,
 }
 
 impl Default for Generate {
@@ -561,6 +564,7 @@ impl Default for Generate {
             max_tokens: 1024,
             stop: Vec::new(),
             thinking: false,
+            drop_oldest: false,
         }
     }
 }

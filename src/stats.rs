@@ -46,7 +46,8 @@ impl RunStats {
         self.draft_us += round.draft_us;
         self.verify_us += round.verify_us;
         self.other_us += round.other_us;
-        let judged = (round.accepted + 1).min(round.drafted.len());
+        // A draft after an end token or a limit was not judged.
+        let judged = round.committed.len().min(round.drafted.len());
         if self.slots.len() < judged {
             self.slots.resize(judged, (0, 0));
         }
@@ -194,6 +195,15 @@ mod tests {
         assert_eq!(stats.break_even_tau(10.0), Some(2.0));
         assert_eq!(stats.speedup(10.0), Some(70.0 / 50.0));
         assert_eq!(stats.plain_step_us(), Some(10.0));
+    }
+
+    #[test]
+    fn drafts_after_the_end_are_not_judged() {
+        let mut stats = RunStats::default();
+        let mut last = round(3, 2, 20);
+        last.committed.pop(); // the second draft was the end token
+        stats.add(&last);
+        assert_eq!(stats.slots, [(1, 1), (1, 1)]);
     }
 
     #[test]

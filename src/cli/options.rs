@@ -4,7 +4,7 @@ use crate::catalog::{self, DEMO_PAIR, Selection, Store};
 use crate::engine::load::{LoadRequest, Place};
 use crate::event::{BlockSize, Generate, Mode, Prompt};
 use crate::model::ops::Quantise;
-use crate::settings::{Device, Origin, Paths, Quant, Settings, Sources};
+use crate::settings::{ContextFull, Device, Origin, Paths, Quant, Settings, Sources};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -248,6 +248,7 @@ impl Asked {
             max_tokens: values.max_tokens,
             stop: self.stop.clone(),
             thinking: values.thinking,
+            drop_oldest: values.context_full == ContextFull::DropOldest,
         }
     }
 

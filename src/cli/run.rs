@@ -1,21 +1,35 @@
-//! `dflash-chat run`: one answer, no screen.
+//! `dflash-chat run`: answers without a screen: one, those to a file of prompts, or the next in a
+//! saved conversation.
+
+mod printer;
+mod prompts;
 
 use super::options::{Asked, ConversationOptions, DecodeOptions, ModelOptions};
-use super::{Cancelled, interrupt, start_engine};
-use crate::event::{
-    ChatMessage, EngineCommand, EngineEvent, Envelope, FinishReason, Level, Message, ModelReady,
-    Prompt, Role, RunStarted, Totals,
-};
+use super::{Cancelled, Interrupt, interrupt, start_engine};
+use crate::chat::conversation::{Change, Conversation};
+use crate::chat::store::{Saved, Store, StoreError};
+use crate::engine::EngineHandle;
+use crate::event::{EngineCommand, EngineEvent, FinishReason, Message, Prompt};
 use crate::text::sanitise;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use std::io::{IsTerminal, Read, Write};
+use printer::Printer;
+use std::io::Write;
+use std::path::PathBuf;
 
 /// Options of `run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
     /// The prompt; `-` reads it from standard input
-    pub prompt: String,
+    #[arg(required_unless_present = "prompts")]
+    pub prompt: Option<String>,
+    /// Answer each line of a JSONL file (`-` is standard input): {"prompt": "…"}, or
+    /// {"turns": ["…", "…"]} for a conversation
+    #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
+    pub prompts: Option<PathBuf>,
+    /// Go on with the saved conversation of that name, or begin it
+    #[arg(long, value_name = "NAME", conflicts_with = "no_chat_template")]
+    pub session: Option<String>,
     /// What to print
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
@@ -35,239 +49,174 @@ pub struct RunArgs {
 pub enum Format {
     /// The answer as it comes; a summary on stderr if that is a terminal
     Text,
-    /// One object when the answer is done
+    /// One object when the answer is done (one a line for several prompts)
     Json,
     /// Every event, one object a line
     Jsonl,
 }
 
-/// The object that `--format json` prints.
-#[derive(serde::Serialize)]
-struct Answer<'a> {
-    text: &'a str,
-    ids: &'a [u32],
-    reason: &'a FinishReason,
-    model: Option<&'a ModelReady>,
-    run: Option<&'a RunStarted>,
-    totals: &'a Totals,
-}
-
-/// The conversation that begins with `text`.
-fn first_prompt(text: String, system: Option<String>, plain: bool) -> Prompt {
-    if plain {
-        return Prompt::Text(text);
-    }
-    let mut messages = Vec::new();
-    messages.extend(system.map(|system| ChatMessage::new(Role::System, system)));
-    messages.push(ChatMessage::new(Role::User, text));
-    Prompt::Messages(messages)
-}
-
 /// Run the command. Returns an error that `main` turns into an exit code.
 pub fn run(args: &RunArgs) -> Result<()> {
-    let text = read_prompt(&args.prompt)?;
+    let asks = match (&args.prompts, &args.prompt) {
+        (Some(file), _) => prompts::from_file(file)?,
+        (None, prompt) => vec![prompts::single(prompt.as_deref().unwrap_or("-"))?],
+    };
     let asked = Asked::new(&args.model, &args.decode, &args.conversation)?;
-    let prompt = first_prompt(text, asked.system(), args.conversation.no_chat_template);
+    let several = args.prompts.is_some();
+    let mut talk = match &args.session {
+        Some(name) => {
+            let opened = Store::new(asked.paths.sessions()).open_or_begin(name)?;
+            for notice in &opened.notices {
+                warn(notice)?;
+            }
+            Talk::Saved(Box::new(opened.saved))
+        }
+        None => Talk::Unsaved(Box::default()),
+    };
     let mut engine = start_engine(&asked);
     let interrupted = interrupt(engine.cancel.clone())?;
-    engine.send(EngineCommand::Generate(Box::new(asked.generate(prompt))));
+    let printer = Printer::new(args.format);
+    let mut runner =
+        Runner { asked, plain: args.conversation.no_chat_template, interrupted, printer };
+    let ready = runner.wait_until_ready(&mut engine)?;
 
-    let mut printer = Printer::new(args.format);
-    let mut failure = None;
-    let mut finished = None;
-    while let Some(envelope) = engine.next_blocking() {
-        printer.print(&envelope)?;
-        match envelope.event {
-            EngineEvent::Error(message) => failure = Some(message),
-            EngineEvent::RunFinished { reason, .. } => {
-                finished = Some(reason);
+    let mut failed = 0;
+    let of = asks.len();
+    for ask in asks {
+        runner.printer.line = several.then_some(ask.line);
+        if args.session.is_none() {
+            talk = Talk::Unsaved(Box::default());
+        }
+        talk.happens(&ready)?;
+        // A conversation keeps its instructions unless the person gives others.
+        let given = runner.asked.settings.values.system.is_some();
+        if given || talk.conversation().turns.is_empty() {
+            talk.happens(&Change::System { text: runner.asked.system() })?;
+        }
+        let outcome =
+            ask.turns.into_iter().try_for_each(|text| runner.answer(&mut engine, &mut talk, text));
+        match outcome {
+            Err(error) if several && !error.is::<Cancelled>() => {
+                failed += 1;
+                warn(&format!("line {}: {error:#}", ask.line))?;
+            }
+            outcome => outcome?,
+        }
+    }
+    match failed {
+        0 => Ok(()),
+        _ => bail!("{failed} of {of} prompts failed"),
+    }
+}
+
+fn warn(text: &str) -> Result<()> {
+    writeln!(std::io::stderr(), "{}", sanitise(text))?;
+    Ok(())
+}
+
+/// The conversation that prompts belong to.
+enum Talk {
+    Unsaved(Box<Conversation>),
+    Saved(Box<Saved>),
+}
+
+impl Talk {
+    fn conversation(&self) -> &Conversation {
+        match self {
+            Talk::Unsaved(conversation) => conversation,
+            Talk::Saved(saved) => saved.conversation(),
+        }
+    }
+
+    fn happens(&mut self, change: &Change) -> Result<(), StoreError> {
+        match self {
+            Talk::Unsaved(conversation) => {
+                conversation.apply(change);
+                Ok(())
+            }
+            Talk::Saved(saved) => saved.record(change),
+        }
+    }
+}
+
+/// Asks the engine and prints what it says.
+struct Runner {
+    asked: Asked,
+    plain: bool,
+    interrupted: Interrupt,
+    printer: Printer,
+}
+
+impl Runner {
+    /// Wait for the models, whose names say whether a conversation's ids are theirs.
+    fn wait_until_ready(&mut self, engine: &mut EngineHandle) -> Result<Change> {
+        let mut failure = None;
+        while let Some(envelope) = engine.next_blocking() {
+            self.printer.print(&envelope)?;
+            match &envelope.event {
+                EngineEvent::ModelReady(_) => {
+                    if let Some(change) = Change::of(&envelope.event) {
+                        return Ok(change);
+                    }
+                }
+                EngineEvent::Error(message) => failure = Some(message.clone()),
+                _ => {}
+            }
+        }
+        self.printer.end()?;
+        Err(self.why(failure))
+    }
+
+    /// Say `text`, and print the answer.
+    fn answer(&mut self, engine: &mut EngineHandle, talk: &mut Talk, text: String) -> Result<()> {
+        if self.interrupted.happened() {
+            return Err(Cancelled.into());
+        }
+        talk.happens(&Change::User { text: text.clone() })?;
+        let prompt = match self.plain {
+            true => Prompt::Text(text),
+            false => Prompt::Messages(talk.conversation().messages()),
+        };
+        engine.send(EngineCommand::Generate(Box::new(self.asked.generate(prompt))));
+
+        let mut saved = Ok(());
+        let (mut failure, mut finished, mut begun) = (None, None, false);
+        while let Some(envelope) = engine.next_blocking() {
+            // First on the disk, then on the screen: what was seen is never lost.
+            if let Some(change) = Change::of(&envelope.event) {
+                saved = saved.and(talk.happens(&change));
+            }
+            self.printer.print(&envelope)?;
+            match envelope.event {
+                EngineEvent::PrefillDone { .. } => begun = true,
+                // An answer that has begun is always finished, one that has not never is.
+                EngineEvent::Error(message) => failure = Some(message),
+                EngineEvent::RunFinished { reason, .. } => finished = Some(reason),
+                _ => {}
+            }
+            if finished.is_some() || (failure.is_some() && !begun) {
                 break;
             }
-            _ => {}
         }
-        if failure.is_some() {
-            break;
+        self.printer.end()?;
+        if !begun && let Some((undo, _)) = talk.conversation().undo() {
+            saved = saved.and(talk.happens(&undo));
         }
+        if self.interrupted.happened() || finished == Some(FinishReason::Cancelled) {
+            return Err(Cancelled.into());
+        }
+        if failure.is_some() || finished.is_none() {
+            return Err(self.why(failure));
+        }
+        Ok(saved?)
     }
-    printer.end()?;
-    if interrupted.happened() || finished == Some(FinishReason::Cancelled) {
-        return Err(Cancelled.into());
-    }
-    match (failure, finished) {
-        (Some(message), _) => Err(super::engine_error(&message)),
-        (None, Some(_)) => Ok(()),
-        (None, None) => bail!("the engine ended without an answer"),
-    }
-}
 
-fn read_prompt(prompt: &str) -> Result<String> {
-    if prompt != "-" {
-        return Ok(prompt.to_owned());
-    }
-    let mut bytes = Vec::new();
-    std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
-    let text = String::from_utf8(bytes).context("the prompt on standard input is not UTF-8")?;
-    if text.trim().is_empty() {
-        bail!("standard input was empty; give the prompt there or as an argument");
-    }
-    Ok(text)
-}
-
-/// Prints events in one of the formats.
-struct Printer {
-    format: Format,
-    stdout_is_terminal: bool,
-    stderr_is_terminal: bool,
-    text: String,
-    ids: Vec<u32>,
-    model: Option<ModelReady>,
-    run: Option<RunStarted>,
-    progress_shown: bool,
-}
-
-impl Printer {
-    fn new(format: Format) -> Self {
-        Printer {
-            format,
-            stdout_is_terminal: std::io::stdout().is_terminal(),
-            stderr_is_terminal: std::io::stderr().is_terminal(),
-            text: String::new(),
-            ids: Vec::new(),
-            model: None,
-            run: None,
-            progress_shown: false,
+    /// Why there is no answer.
+    fn why(&self, failure: Option<Message>) -> anyhow::Error {
+        match failure {
+            _ if self.interrupted.happened() => Cancelled.into(),
+            Some(message) => super::engine_error(&message),
+            None => anyhow::anyhow!("the engine ended without an answer"),
         }
     }
-
-    fn print(&mut self, envelope: &Envelope) -> Result<()> {
-        if self.format == Format::Jsonl {
-            let mut out = std::io::stdout().lock();
-            serde_json::to_writer(&mut out, envelope)?;
-            out.write_all(b"\n")?;
-            out.flush()?;
-            return Ok(());
-        }
-        match &envelope.event {
-            EngineEvent::LoadProgress { stage, done, total } => {
-                self.progress(stage, *done, *total)?
-            }
-            EngineEvent::ModelReady(ready) => {
-                self.clear_progress()?;
-                if let Some(why) = &ready.draft_missing {
-                    self.notice(&Message {
-                        level: Level::Warning,
-                        message: format!("plain decoding: {why}"),
-                        hint: None,
-                    })?;
-                }
-                self.model = Some((**ready).clone());
-            }
-            EngineEvent::RunStarted(run) => self.run = Some((**run).clone()),
-            EngineEvent::PrefillDone { first, text, .. } => {
-                self.ids.push(first.id);
-                self.text(text)?;
-            }
-            EngineEvent::Round(round) => {
-                self.ids.extend(round.committed.iter().map(|token| token.id));
-                self.text(&round.text)?;
-            }
-            EngineEvent::RunFinished { reason, totals } => self.finished(reason, totals)?,
-            EngineEvent::Notice(message) => {
-                self.clear_progress()?;
-                self.notice(message)?;
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn text(&mut self, text: &str) -> Result<()> {
-        self.text.push_str(text);
-        if self.format == Format::Text {
-            let mut out = std::io::stdout().lock();
-            // What drives a terminal is made visible on one, and is data in a pipe.
-            let shown = if self.stdout_is_terminal { sanitise(text) } else { text.into() };
-            out.write_all(shown.as_bytes())?;
-            out.flush()?;
-        }
-        Ok(())
-    }
-
-    fn finished(&mut self, reason: &FinishReason, totals: &Totals) -> Result<()> {
-        match self.format {
-            Format::Json => {
-                let answer = Answer {
-                    text: &self.text,
-                    ids: &self.ids,
-                    reason,
-                    model: self.model.as_ref(),
-                    run: self.run.as_ref(),
-                    totals,
-                };
-                let mut out = std::io::stdout().lock();
-                serde_json::to_writer_pretty(&mut out, &answer)?;
-                out.write_all(b"\n")?;
-            }
-            Format::Text => {
-                let mut out = std::io::stdout().lock();
-                if !self.text.ends_with('\n') {
-                    out.write_all(b"\n")?;
-                }
-                out.flush()?;
-                if self.stderr_is_terminal {
-                    writeln!(std::io::stderr(), "{}", summary(self.run.as_ref(), reason, totals))?;
-                }
-            }
-            Format::Jsonl => {}
-        }
-        Ok(())
-    }
-
-    fn progress(&mut self, stage: &str, done: u64, total: u64) -> Result<()> {
-        if self.stderr_is_terminal {
-            let percent = (done * 100).checked_div(total);
-            let percent = percent.map(|p| format!(" {p:3} %")).unwrap_or_default();
-            write!(std::io::stderr(), "\r\x1b[2K{}{percent}", sanitise(stage))?;
-            std::io::stderr().flush()?;
-            self.progress_shown = true;
-        }
-        Ok(())
-    }
-
-    fn clear_progress(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.progress_shown) {
-            write!(std::io::stderr(), "\r\x1b[2K")?;
-        }
-        Ok(())
-    }
-
-    fn notice(&self, message: &Message) -> Result<()> {
-        let hint = message.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
-        writeln!(std::io::stderr(), "{}{}", sanitise(&message.message), sanitise(&hint))?;
-        Ok(())
-    }
-
-    fn end(&mut self) -> Result<()> {
-        self.clear_progress()
-    }
-}
-
-/// The line after an answer.
-fn summary(run: Option<&RunStarted>, reason: &FinishReason, totals: &Totals) -> String {
-    let mode = run.map_or("", |run| run.mode.name());
-    let tau = match totals.drafted {
-        0 => String::new(),
-        _ => format!(
-            " · τ {:.2} · {:.0} % of drafts accepted",
-            totals.tau,
-            100.0 * totals.acceptance_rate
-        ),
-    };
-    format!(
-        "[{} tokens · {:.1} tok/s {mode}{tau} · first token after {:.0} ms · {}]",
-        totals.tokens,
-        totals.decode_tok_s,
-        totals.ttft_us as f64 / 1e3,
-        reason.name()
-    )
 }

@@ -217,7 +217,8 @@ impl Session {
         let limits = Limits {
             block: if speculative { self.networks.block_size() } else { 1 },
             budget: run.settings.max_tokens - run.produced,
-            room: run.settings.ctx_limit - position,
+            // The anchor is a token of the context too.
+            room: run.settings.ctx_limit - position - 1,
             context: position,
         };
         let plan = self.planner.plan(run.settings.block_size, &limits);
@@ -309,13 +310,14 @@ impl Session {
 }
 
 impl Run {
-    /// Note why the answer ends with `last`, if it does; `positions` are in the cache.
+    /// Note why the answer ends with `last`, if it does; `positions` are in the cache, and `last`
+    /// is not.
     fn finish_at(&mut self, last: u32, positions: usize) {
         self.finished = if self.settings.end_tokens.contains(&last) {
             Some(FinishReason::Eos)
         } else if self.produced >= self.settings.max_tokens {
             Some(FinishReason::MaxTokens)
-        } else if positions >= self.settings.ctx_limit {
+        } else if positions + 1 >= self.settings.ctx_limit {
             Some(FinishReason::ContextFull)
         } else {
             None

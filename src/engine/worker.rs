@@ -2,11 +2,12 @@
 
 use super::narrate::Narrator;
 use super::{CancelToken, Engine, EventSink};
+use crate::chat::conversation::drop_oldest_turn;
 use crate::chat::template::{ChatTemplate, RenderOptions};
 use crate::decode::session::{Prefill, RunSettings, Session};
 use crate::event::{
-    CostPoint, EngineCommand, EngineEvent, FinishReason, Generate, Level, Prompt, RunStarted,
-    Totals,
+    ChatMessage, CostPoint, EngineCommand, EngineEvent, FinishReason, Generate, Level, Prompt,
+    RunStarted, Totals,
 };
 use crate::model::tokenizer::{Special, Tokenizer};
 use crate::stats::Spread;
@@ -55,19 +56,54 @@ impl Worker {
             Prompt::Text(text) => {
                 Ok(self.tokenizer.with_bos(self.tokenizer.encode(text, Special::Parse)?))
             }
-            Prompt::Messages(messages) => {
-                let options = RenderOptions {
-                    add_generation_prompt: true,
-                    thinking: asked.thinking,
-                    ..RenderOptions::default()
-                };
-                let prompt = self.template.encode_prompt(&self.tokenizer, messages, &options)?;
-                if let Some(warning) = prompt.1 {
-                    out.notice(Level::Warning, warning, None);
-                }
-                Ok(prompt.0)
-            }
+            Prompt::Messages(messages) => self.conversation_ids(messages, asked, out),
         }
+    }
+
+    /// The ids of a conversation. If it leaves no room for an answer and that is wanted, its
+    /// oldest turns are left out: whole quarters of the context at once, so that the turns
+    /// that follow find the same beginning in the cache.
+    fn conversation_ids(
+        &self,
+        messages: &[ChatMessage],
+        asked: &Generate,
+        out: &mut EventSink,
+    ) -> Result<Vec<u32>> {
+        let options = RenderOptions { thinking: asked.thinking, ..RenderOptions::default() };
+        let encode = |messages: &[ChatMessage]| {
+            self.template.encode_prompt(&self.tokenizer, messages, &options)
+        };
+        let (mut ids, warning) = encode(messages)?;
+        if let Some(warning) = warning {
+            out.notice(Level::Warning, warning, None);
+        }
+        let quarter = (self.ctx_limit / 4).max(1);
+        let room = self.ctx_limit.saturating_sub(quarter.min(asked.max_tokens));
+        if !asked.drop_oldest || ids.len() <= room {
+            return Ok(ids);
+        }
+        let whole = ids.len();
+        let surplus = (whole - room).next_multiple_of(quarter);
+        let mut rest = messages.to_vec();
+        let mut dropped = Vec::new();
+        while whole - ids.len() < surplus
+            && let Some(turn) = drop_oldest_turn(&mut rest)
+        {
+            dropped.push(format!("“{turn}”"));
+            ids = encode(&rest)?.0;
+        }
+        if let (Some(first), Some(last)) = (dropped.first(), dropped.last()) {
+            let turns = match dropped.len() {
+                1 => format!("its oldest turn is left out: {first}"),
+                n => format!("its {n} oldest turns are left out, from {first} to {last}"),
+            };
+            out.notice(
+                Level::Warning,
+                format!("the conversation fills the context; {turns}"),
+                None,
+            );
+        }
+        Ok(ids)
     }
 
     /// Answer a prompt. An error before the first round is the caller's to tell.

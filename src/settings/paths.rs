@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub struct Paths {
     /// `config.toml` and themes; `DFLASH_CHAT_CONFIG`.
     pub config: PathBuf,
-    /// Models; `DFLASH_CHAT_DATA`.
+    /// Models and conversations; `DFLASH_CHAT_DATA`.
     pub data: PathBuf,
     /// What can be computed again; `DFLASH_CHAT_CACHE`.
     pub cache: PathBuf,
@@ -34,6 +34,11 @@ impl Paths {
             variable("DFLASH_CHAT_DATA"),
             variable("DFLASH_CHAT_CACHE"),
         )
+    }
+
+    /// The folder of saved conversations.
+    pub fn sessions(&self) -> PathBuf {
+        self.data.join("sessions")
     }
 
     fn new(
