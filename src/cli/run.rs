@@ -6,10 +6,12 @@ use crate::event::{
     ChatMessage, EngineCommand, EngineEvent, Envelope, FinishReason, Level, Message, ModelReady,
     Prompt, Role, RunStarted, Totals,
 };
+use crate::record::Recorder;
 use crate::text::sanitise;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use std::io::{IsTerminal, Read, Write};
+use std::path::PathBuf;
 
 /// Options of `run`.
 #[derive(Debug, Clone, Args)]
@@ -19,6 +21,12 @@ pub struct RunArgs {
     /// What to print
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+    /// Also record every event in a new file, for `dflash-chat replay`
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Where a recording comes from, in words, for its header
+    #[arg(long, value_name = "TEXT", requires = "record", default_value = "dflash-chat run")]
+    pub origin: String,
     /// Model options.
     #[command(flatten)]
     pub model: ModelOptions,
@@ -53,7 +61,7 @@ struct Answer<'a> {
 }
 
 /// The conversation that begins with `text`.
-fn first_prompt(text: String, system: Option<&String>, plain: bool) -> Prompt {
+pub(super) fn first_prompt(text: String, system: Option<&String>, plain: bool) -> Prompt {
     if plain {
         return Prompt::Text(text);
     }
@@ -69,14 +77,20 @@ pub fn run(args: &RunArgs) -> Result<()> {
     let asked = Asked::new(&args.model, &args.decode, &args.conversation)?;
     let system = asked.settings.values.system.as_ref();
     let prompt = first_prompt(text, system, args.conversation.no_chat_template);
+    let request = asked.generate(prompt);
+    let recorder = |path: &PathBuf| Recorder::create(path, Some(request.clone()), &args.origin);
+    let mut recorder = args.record.as_ref().map(recorder).transpose()?;
     let mut engine = start_engine(&asked);
     let interrupted = interrupt(engine.cancel.clone())?;
-    engine.send(EngineCommand::Generate(Box::new(asked.generate(prompt))));
+    engine.send(EngineCommand::Generate(Box::new(request)));
 
     let mut printer = Printer::new(args.format);
     let mut failure = None;
     let mut finished = None;
     while let Some(envelope) = engine.next_blocking() {
+        if let Some(recorder) = &mut recorder {
+            recorder.record(&envelope)?;
+        }
         printer.print(&envelope)?;
         match envelope.event {
             EngineEvent::Error(message) => failure = Some(message),
@@ -101,7 +115,8 @@ pub fn run(args: &RunArgs) -> Result<()> {
     }
 }
 
-fn read_prompt(prompt: &str) -> Result<String> {
+/// The prompt of the command line, or standard input for `-`.
+pub(super) fn read_prompt(prompt: &str) -> Result<String> {
     if prompt != "-" {
         return Ok(prompt.to_owned());
     }

@@ -129,7 +129,7 @@ const DAYS: [&str; 7] =
     ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
 
 /// The date and time codes that templates use; others are left as they are.
-fn strftime(format: &str, seconds: u64) -> String {
+pub(crate) fn strftime(format: &str, seconds: u64) -> String {
     let days = seconds / 86_400;
     let (year, month, day) = civil_date(days);
     let (month_name, day_name) = (MONTHS[month - 1], DAYS[(days % 7) as usize]);

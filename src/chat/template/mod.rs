@@ -7,7 +7,7 @@
 //! content back gives the first rendering exactly; a template that rewrites a content (one that
 //! drops old thinking, say) has its way with it.
 
-mod environment;
+pub(crate) mod environment;
 mod marks;
 
 use crate::event::{ChatMessage, Role};
