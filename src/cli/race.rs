@@ -69,7 +69,8 @@ pub fn run(args: &RaceArgs) -> Result<()> {
 
     let (engines, ready, interrupted) = load(&asked, kinds.len())?;
     let mut lanes = Lanes::new(engines);
-    let bars = args.format == RaceFormat::Text && std::io::stderr().is_terminal();
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let bars = args.format == RaceFormat::Text && std::io::stderr().is_terminal() && !dumb;
     let mut bars = bars.then(Bars::default);
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let mut races = Vec::new();

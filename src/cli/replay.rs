@@ -99,7 +99,8 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
     match args.format {
         ReplayFormat::Text if terminal => {
             drop(out);
-            live(recording, args.speed, !no_colour)
+            let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+            live(recording, args.speed, !no_colour && !dumb)
         }
         ReplayFormat::Text => text(&mut out, &recording),
         ReplayFormat::Json => json(&mut out, &recording),

@@ -1,7 +1,7 @@
 //! Engines answer commands with events. There are three: the [`worker`], which computes;
 //! [`scripted`], which plays a fixed script (tests); and [`replay`], which plays a recording.
 //! A front end sees an [`EngineHandle`] and cannot tell them apart, but for the name in
-//! `model_ready`.
+//! `model_ready`. Several engines can race as [`lanes`].
 
 pub mod lanes;
 pub mod load;

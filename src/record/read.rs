@@ -3,7 +3,8 @@
 
 use super::{FORMAT, Header};
 use crate::event::{
-    DraftedToken, EVENT_VERSION, EngineEvent, Envelope, FinishReason, ModelReady, Round, Token,
+    DraftedToken, EVENT_VERSION, EngineEvent, Envelope, FinishReason, ModelReady, NetworkInfo,
+    Round, Token,
 };
 use crate::stats::RunStats;
 use crate::text::{sanitise, sanitise_line};
@@ -19,6 +20,8 @@ const MOST_BYTES: u64 = 256 << 20;
 const MOST_EVENTS: usize = 1_000_000;
 /// A file with more lines than this that are no events is not taken for a recording.
 const MOST_WARNINGS: usize = 20;
+/// Most positions of any context.
+const MOST_POSITIONS: usize = 1 << 30;
 /// Longest time that a part of a round can have taken: an hour.
 const MOST_US: u64 = 3_600_000_000;
 
@@ -153,7 +156,7 @@ impl Recording {
                     ..header
                 });
             }
-            Some(Err(error)) => self.warnings.push(format!("line 1: {error}; left out")),
+            Some(Err(error)) => self.warnings.push(sanitise_line(&format!("line 1: {error}; left out"))),
             None => {}
         }
         Ok(true)
@@ -161,7 +164,7 @@ impl Recording {
 
     fn add(&mut self, event: EngineEvent, open: &mut Option<Run>) {
         match event {
-            EngineEvent::ModelReady(ready) => self.ready = Some(*ready),
+            EngineEvent::ModelReady(ready) => self.ready = Some(tamed(*ready)),
             EngineEvent::RunStarted(_) => {
                 self.close(open);
                 *open = Some(Run { events: vec![event] });
@@ -218,6 +221,26 @@ fn event(line: &[u8]) -> Result<EngineEvent, String> {
     Ok(event)
 }
 
+/// Names that may go to a screen.
+fn tamed(ready: ModelReady) -> ModelReady {
+    let network = |network: NetworkInfo| NetworkInfo {
+        name: sanitise_line(&network.name),
+        architecture: sanitise_line(&network.architecture),
+        quantisation: sanitise_line(&network.quantisation),
+        ..network
+    };
+    ModelReady {
+        engine: sanitise_line(&ready.engine),
+        pair: sanitise_line(&ready.pair),
+        target: network(ready.target),
+        draft: ready.draft.map(network),
+        draft_missing: ready.draft_missing.as_deref().map(sanitise_line),
+        device: sanitise_line(&ready.device),
+        device_detail: sanitise_line(&ready.device_detail),
+        ..ready
+    }
+}
+
 fn show(token: &mut Token) {
     token.text = sanitise_line(&token.text);
 }
@@ -234,6 +257,12 @@ fn check(round: &Round) -> Result<(), String> {
     let kept = round.accepted;
     if kept > drafted || kept > round.committed.len() {
         return Err(format!("a round that keeps {kept} of {drafted} drafts"));
+    }
+    if round.committed.len() > kept + 1 {
+        return Err(format!("a round that adds {} tokens to {kept}", round.committed.len()));
+    }
+    if [round.index, round.position, round.kv_len].iter().any(|n| *n > MOST_POSITIONS) {
+        return Err("a round at an impossible place".into());
     }
     if round.block_size != drafted + 1 || round.target.len() != round.block_size {
         return Err(format!(
@@ -281,11 +310,16 @@ mod tests {
         assert_eq!((header.origin.as_str(), header.date.len()), ("a test", 10));
         assert_eq!(header.prompt(), trace.header.unwrap().prompt());
         assert_eq!(read.warnings, [""; 0]);
-        // Never over a file that is there.
+        // Never over a file that is there; and one that never began leaves none behind.
         assert!(Recorder::create(&path, None, "").is_err());
+        assert!(path.exists());
+        let path = folder.path().join("b.jsonl");
+        drop(Recorder::create(&path, None, "").unwrap());
+        assert!(!path.exists());
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
+            let path = folder.path().join("a.jsonl");
             assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         }
     }
@@ -346,7 +380,9 @@ mod tests {
             let event = EngineEvent::Round(Box::new(round));
             serde_json::to_string(&Envelope { seq: 0, t_us: 0, event }).unwrap()
         };
-        let bad: [fn(&mut Round); 5] = [
+        let bad: [fn(&mut Round); 7] = [
+            |round| round.committed.push(Token::default()),
+            |round| round.index = usize::MAX,
             |round| round.accepted = 3,
             |round| round.block_size = usize::MAX,
             |round| round.target.clear(),
@@ -354,7 +390,7 @@ mod tests {
             |round| round.committed.clear(),
         ];
         // The last is sound: a stop string can cut all of a round's tokens.
-        for (change, left) in bad.into_iter().zip([0, 0, 0, 0, 1]) {
+        for (change, left) in bad.into_iter().zip([0, 0, 0, 0, 0, 0, 1]) {
             let read = lines(&format!("{started}\n{}\n", round(change))).unwrap();
             assert_eq!(read.runs[0].rounds().count(), left);
         }

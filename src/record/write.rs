@@ -58,3 +58,13 @@ impl Recorder {
             .with_context(|| format!("cannot write the recording {}", self.path.display()))
     }
 }
+
+/// A recording that never began (the model could not be loaded) leaves no file behind, so that
+/// its name can be used again.
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if !self.begun {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
