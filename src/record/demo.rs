@@ -26,12 +26,12 @@ impl Trace {
 pub const TRACES: [Trace; 3] = [
     Trace {
         name: "math",
-        caption: "Arithmetic in small steps: the draft foresees numbers that were said before.",
+        caption: "A small sum with its explanation: much of it repeats the question, which helps.",
         text: include_str!("../../assets/traces/math.jsonl"),
     },
     Trace {
         name: "code",
-        caption: "Code is regular, so whole runs of drafts are kept.",
+        caption: "Code: regular text, so the first draft of a block is often right.",
         text: include_str!("../../assets/traces/code.jsonl"),
     },
     Trace {

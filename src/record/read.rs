@@ -156,7 +156,9 @@ impl Recording {
                     ..header
                 });
             }
-            Some(Err(error)) => self.warnings.push(sanitise_line(&format!("line 1: {error}; left out"))),
+            Some(Err(error)) => {
+                self.warnings.push(sanitise_line(&format!("line 1: {error}; left out")))
+            }
             None => {}
         }
         Ok(true)

@@ -75,7 +75,7 @@ pub fn width(text: &str) -> usize {
 pub fn render(line: &Line, colours: bool) -> String {
     let mut out = String::new();
     for Span { text, ink } in line {
-        if colours && *ink != Ink::Plain {
+        if colours && *ink != Ink::Plain && !text.is_empty() {
             out.push_str(&format!("\x1b[{}m{text}\x1b[0m", ink.sgr()));
         } else {
             out.push_str(text);
@@ -84,7 +84,7 @@ pub fn render(line: &Line, colours: bool) -> String {
     if colours { out } else { out.trim_end().to_owned() }
 }
 
-/// What an event tells, in lines of at most `columns` cells where it is a round.
+/// What an event tells, in lines; a round's slots take at most `columns` cells.
 pub fn lines(event: &EngineEvent, columns: usize) -> Vec<Line> {
     match event {
         EngineEvent::RunStarted(run) => {
@@ -197,11 +197,11 @@ pub fn strip(round: &Round, columns: usize) -> Vec<Line> {
         span(format!("  {did}: {n} token{}", if n == 1 { "" } else { "s" }), Ink::Plain),
         span(
             format!(
-                "  {} = draft {} + verify {} + other {}",
+                "  {} = draft {:.1} + verify {:.1} + other {:.1}",
                 ms(round.total_us()),
-                ms(round.draft_us),
-                ms(round.verify_us),
-                ms(round.other_us)
+                round.draft_us as f64 / 1e3,
+                round.verify_us as f64 / 1e3,
+                round.other_us as f64 / 1e3
             ),
             Ink::Muted,
         ),
@@ -306,13 +306,13 @@ mod tests {
     #[test]
     fn a_round_shows_drafts_wishes_and_outcomes() {
         insta::assert_snapshot!(text(&round(), 80), @r"
-        round 12  1 of 3 drafts kept, then a correction: 2 tokens  11.2 ms = draft 2.1 ms + verify 9.0 ms + other 0.1 ms
+        round 12  1 of 3 drafts kept, then a correction: 2 tokens  11.2 ms = draft 2.1 + verify 9.0 + other 0.1
         draft   The ␣capital ␣in ␣東京 ,
         chance      ██       ▃▃  ▁▁    ▁▁
         target      ␣capital ␣of ␣is
         outcome ▸   ✓        ✗→  ·     –
         ");
-        let rest = text(&round(), 24);
+        let rest = text(&round(), 25);
         assert!(rest.contains("+3"), "{rest}");
     }
 

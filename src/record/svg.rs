@@ -53,7 +53,7 @@ pub fn svg(lines: &[Line], background: Background) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0}\" height=\"{1:.0}\" \
          viewBox=\"0 0 {0:.0} {1:.0}\">\n<rect width=\"100%\" height=\"100%\" rx=\"8\" \
          fill=\"{2}\"/>\n<g font-family=\"ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', \
-         monospace\" font-size=\"14\" xml:space=\"preserve\">\n",
+         monospace\" font-size=\"14\">\n",
         size.0,
         size.1,
         background.colour()
@@ -62,10 +62,13 @@ pub fn svg(lines: &[Line], background: Background) -> String {
         let base = MARGIN + y as f64 * CELL.1 + 14.5;
         let mut column = 0;
         for span in line {
-            let x = MARGIN + column as f64 * CELL.0;
-            let cells = width(&span.text);
-            column += cells;
-            if span.text.trim().is_empty() {
+            // Viewers differ in what they make of blanks at the ends.
+            let text = span.text.trim_matches(' ');
+            let before = span.text.len() - span.text.trim_start_matches(' ').len();
+            let x = MARGIN + (column + before) as f64 * CELL.0;
+            let cells = width(text);
+            column += width(&span.text);
+            if text.is_empty() {
                 continue;
             }
             let more = match span.ink {
@@ -80,7 +83,7 @@ pub fn svg(lines: &[Line], background: Background) -> String {
                 "<text x=\"{x:.1}\" y=\"{base:.1}\" textLength=\"{:.1}\" fill=\"{}\"{more}>{}</text>",
                 cells as f64 * CELL.0,
                 background.ink(span.ink),
-                escape(&span.text)
+                escape(text)
             );
         }
     }
