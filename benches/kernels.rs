@@ -1,4 +1,5 @@
-//! What the CPU operations cost: `cargo bench --bench kernels -- [THREADS] [products] [DEPTH…]`.
+//! What the CPU operations cost: `cargo bench --bench kernels -- [THREADS [DEPTH…]] [products]
+//! [scalar|AVX2|…]`.
 //!
 //! The first table has single products, cold (their weights come from memory, as in a real
 //! pass). The second has forward passes of a network of the demo target's shape, with random
@@ -7,6 +8,7 @@
 use candle_core::quantized::GgmlDType;
 use dflash_chat::model::ops::cpu::Cpu;
 use dflash_chat::model::ops::kernels::cache::KvType;
+use dflash_chat::model::ops::kernels::simd::Isa;
 use dflash_chat::model::ops::{
     Activation, AttentionSpec, HeadNorms, Ops, Quantise, RopeTable, Visibility,
 };
@@ -22,7 +24,9 @@ fn main() {
     let threads = numbers.next().unwrap_or(2);
     let depths: Vec<usize> = numbers.collect();
     let everything = depths.is_empty() && !args.iter().any(|arg| arg == "products");
-    let cpu = Cpu::new(threads, Quantise::AsStored, KvType::F16);
+    let named = Isa::available().into_iter().find(|isa| args.iter().any(|arg| arg == isa.name()));
+    let isa = named.unwrap_or_else(Isa::best);
+    let cpu = Cpu::with_isa(isa, threads, Quantise::AsStored, KvType::F16);
     println!("{}, {} threads", cpu.device_detail(), cpu.threads());
     if everything || args.iter().any(|arg| arg == "products") {
         all_products(&cpu);

@@ -144,6 +144,34 @@ fn products_have_the_same_bits_for_any_number_of_rows_and_any_instructions() {
 }
 
 #[test]
+fn products_of_all_shapes_have_the_same_bits_with_any_instructions() {
+    let mut noise = Noise(13);
+    let types = [GgmlDType::Q4_1, GgmlDType::Q8_0, GgmlDType::F32, GgmlDType::BF16];
+    for (i, (out, rows)) in
+        [(1, 1), (16, 7), (31, 5), (32, 6), (33, 64), (65, 65), (80, 71), (200, 2)]
+            .iter()
+            .enumerate()
+    {
+        for dtype in types {
+            for blocks in [1, 2, 3, 8, 17] {
+                let dense = dtype == GgmlDType::F32 || dtype == GgmlDType::BF16;
+                let width = 32 * blocks - if dense { i } else { 0 };
+                let (tensor, _) = stored(&mut noise, dtype, *out, width);
+                let x = noise.floats(rows * width);
+                let mut first: Option<Vec<u32>> = None;
+                for cpu in cpus(Quantise::AsStored, KvType::F16) {
+                    let linear = cpu.linear(std::slice::from_ref(&tensor), None).unwrap();
+                    let x = cpu.upload(&x, width).unwrap();
+                    let got = download(&cpu, &cpu.project(&x, None, &linear).unwrap());
+                    let first = first.get_or_insert_with(|| got.clone());
+                    assert!(*first == got, "{dtype:?} {out} × {width}, {rows} rows");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn products_are_those_of_the_stored_weights() {
     let mut noise = Noise(2);
     for (dtype, width) in TYPES {
@@ -341,6 +369,29 @@ fn added_products_and_post_norms() {
         let more = cpu.download(&more).unwrap();
         let wanted: Vec<f32> = start.iter().zip(more).map(|(a, b)| a + b).collect();
         assert_eq!(cpu.download(&into).unwrap(), wanted);
+    }
+}
+
+#[test]
+fn choices_are_the_same_with_any_instructions() {
+    let mut noise = Noise(14);
+    for width in [1, 15, 16, 17, 1000] {
+        let logits = noise.floats(9 * width);
+        let mut first = None;
+        for cpu in cpus(Quantise::AsStored, KvType::F16) {
+            let rows = cpu.upload(&logits, width).unwrap();
+            let choices = cpu.choose(&rows, true).unwrap();
+            for (choice, logits) in choices.iter().zip(logits.chunks(width)) {
+                let largest = logits.iter().fold(f32::MIN, |l, x| l.max(*x));
+                assert_eq!(logits[choice.id as usize], largest);
+                let sum: f64 = logits.iter().map(|x| f64::from(x - largest).exp()).sum();
+                assert!((f64::from(choice.prob) - 1.0 / sum).abs() < 1e-6);
+            }
+            let bits: Vec<_> =
+                choices.iter().map(|c| (c.id, c.margin.to_bits(), c.prob.to_bits())).collect();
+            let first = first.get_or_insert_with(|| bits.clone());
+            assert_eq!(*first, bits, "{}", cpu.device_detail());
+        }
     }
 }
 

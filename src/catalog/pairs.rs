@@ -24,6 +24,8 @@ pub struct Pair {
     pub block: usize,
     /// Positions that the target was made for.
     pub context: usize,
+    /// Instructions that suit the target where the person gives none.
+    pub system: Option<String>,
     /// What decides how much memory it takes.
     pub shape: Shape,
     /// The large network.
@@ -168,6 +170,7 @@ struct RawPair {
     shape: Shape,
     target: RawModel,
     draft: RawModel,
+    system: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -207,6 +210,7 @@ fn check(raw: RawPair) -> Result<Pair, String> {
         origin: raw.origin,
         block: raw.block,
         context: raw.context,
+        system: raw.system,
         shape: raw.shape,
     })
 }

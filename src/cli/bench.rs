@@ -41,7 +41,7 @@ pub struct BenchArgs {
     model: ModelOptions,
     #[command(flatten)]
     decode: DecodeOptions,
-    /// System prompt
+    /// System prompt [default: the prompt's own, else the pair's]
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 }
@@ -211,7 +211,12 @@ impl Bench {
     }
 
     /// All runs of one prompt, the modes in turn; which goes first alternates too.
-    fn prompt(&mut self, args: &BenchArgs, asked: &Asked, prompt: &BenchPrompt) -> Result<PromptResult> {
+    fn prompt(
+        &mut self,
+        args: &BenchArgs,
+        asked: &Asked,
+        prompt: &BenchPrompt,
+    ) -> Result<PromptResult> {
         let mut lanes = [Lane::default(), Lane::default()];
         let mut transcripts = [Vec::new(), Vec::new()];
         for repeat in 0..args.repeat as usize {
@@ -248,9 +253,8 @@ impl Bench {
     ) -> Result<(RunStats, Vec<Transcript>)> {
         self.engine.send(EngineCommand::Forget);
         let mut messages = Vec::new();
-        if let Some(system) = args.system.as_ref().or(prompt.system.as_ref()) {
-            messages.push(ChatMessage::new(Role::System, system));
-        }
+        let system = args.system.clone().or(prompt.system.clone()).or_else(|| asked.system());
+        messages.extend(system.map(|system| ChatMessage::new(Role::System, system)));
         let mut stats = RunStats::default();
         let mut transcripts = Vec::new();
         for turn in &prompt.turns {
@@ -302,8 +306,7 @@ fn verify_cost(
         !rows.is_empty() && rows.iter().all(|n| (1..=512).contains(n)) && repeats > 0,
         "--rows takes numbers from 1 to 512, --repeats at least 1"
     );
-    let asked =
-        Asked::new(model, &DecodeOptions::default(), &ConversationOptions::default())?;
+    let asked = Asked::new(model, &DecodeOptions::default(), &ConversationOptions::default())?;
     let mut bench = Bench::start(&asked)?;
     let most = rows.iter().max().copied().unwrap_or(1);
     ensure!(

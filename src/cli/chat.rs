@@ -38,7 +38,7 @@ pub fn run(args: &ChatArgs) -> Result<()> {
     let options = ScreenOptions {
         pair: selection.target.or(selection.pair).unwrap_or_else(|| DEMO_PAIR.to_owned()),
         generate: asked.generate(Prompt::Messages(Vec::new())),
-        system: values.system.clone(),
+        system: asked.system(),
         theme: None,
         color: match values.color {
             Color::Auto => ColorChoice::Auto,

@@ -1,6 +1,6 @@
 //! Options that every command that runs a model takes.
 
-use crate::catalog::Store;
+use crate::catalog::{self, DEMO_PAIR, Store};
 use crate::engine::load::{LoadRequest, Place};
 use crate::event::{BlockSize, Generate, Mode, Prompt};
 use crate::model::ops::Quantise;
@@ -177,9 +177,10 @@ impl Asked {
         set("seed", text(&decode.seed))?;
         set("thinking", yes(decode.thinking))?;
         let system = match &conversation.system_file {
-            Some(path) => Some(std::fs::read_to_string(path).with_context(|| {
-                format!("cannot read the system prompt {}", path.display())
-            })?),
+            Some(path) => Some(
+                std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read the system prompt {}", path.display()))?,
+            ),
             None => conversation.system.clone(),
         };
         set("system", system)?;
@@ -195,6 +196,20 @@ impl Asked {
     /// Whether a script is to be played.
     pub fn scripted(&self) -> bool {
         self.engine == Some(EngineChoice::Scripted)
+    }
+
+    /// The instructions: the person's, else those that suit the pair.
+    pub fn system(&self) -> Option<String> {
+        let given = self.settings.values.system.clone();
+        given.or_else(|| {
+            let selection = self.settings.selection();
+            let name = match (&selection.pair, &selection.target) {
+                (Some(pair), _) => pair,
+                (None, Some(_)) => return None,
+                (None, None) => DEMO_PAIR,
+            };
+            catalog::find(name)?.system.clone()
+        })
     }
 
     /// What to ask of the engine, for a prompt.

@@ -62,8 +62,8 @@ pub fn run(args: &RaceArgs) -> Result<()> {
     let asked = Asked::new(&args.model, &args.decode, &args.conversation)?;
     let kinds = kinds(args, asked.settings.values.block_size)?;
     let text = read_prompt(&args.prompt)?;
-    let system = asked.settings.values.system.as_ref();
-    let prompt = first_prompt(text.clone(), system, args.conversation.no_chat_template);
+    let plain = args.conversation.no_chat_template;
+    let prompt = first_prompt(text.clone(), asked.system(), plain);
     let mut request = asked.generate(prompt);
     request.max_tokens = args.decode.max_tokens.map_or(200, |n| n as usize);
 

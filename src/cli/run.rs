@@ -61,7 +61,7 @@ struct Answer<'a> {
 }
 
 /// The conversation that begins with `text`.
-pub(super) fn first_prompt(text: String, system: Option<&String>, plain: bool) -> Prompt {
+pub(super) fn first_prompt(text: String, system: Option<String>, plain: bool) -> Prompt {
     if plain {
         return Prompt::Text(text);
     }
@@ -75,8 +75,7 @@ pub(super) fn first_prompt(text: String, system: Option<&String>, plain: bool) -
 pub fn run(args: &RunArgs) -> Result<()> {
     let text = read_prompt(&args.prompt)?;
     let asked = Asked::new(&args.model, &args.decode, &args.conversation)?;
-    let system = asked.settings.values.system.as_ref();
-    let prompt = first_prompt(text, system, args.conversation.no_chat_template);
+    let prompt = first_prompt(text, asked.system(), args.conversation.no_chat_template);
     let request = asked.generate(prompt);
     let recorder = |path: &PathBuf| Recorder::create(path, Some(request.clone()), &args.origin);
     let mut recorder = args.record.as_ref().map(recorder).transpose()?;

@@ -19,7 +19,7 @@ use super::{Activation, AttentionSpec, Choice, HeadNorms, Ops, Quantise, RopeTab
 use crate::model::weights::RawTensor;
 use anyhow::{Result, ensure};
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The CPU: its threads and instructions, and how weights and caches are kept.
 pub struct Cpu {
@@ -28,6 +28,8 @@ pub struct Cpu {
     quantise: Quantise,
     kv: KvType,
     memory: Memory,
+    /// Apart from the weights', for caches come and go.
+    caches: Arc<Memory>,
     notes: Mutex<Vec<String>>,
 }
 
@@ -69,7 +71,7 @@ impl Cpu {
     /// Compute with the instructions `isa`.
     pub fn with_isa(isa: Isa, threads: usize, quantise: Quantise, kv: KvType) -> Cpu {
         let (pool, memory) = (Pool::new(threads), Memory::default());
-        Cpu { pool, isa, quantise, kv, memory, notes: Mutex::default() }
+        Cpu { pool, isa, quantise, kv, memory, caches: Arc::default(), notes: Mutex::default() }
     }
 
     /// What could not be kept as asked, one line a tensor.
@@ -173,7 +175,7 @@ impl Ops for Cpu {
     }
 
     fn cache(&self, spec: &AttentionSpec, capacity: usize) -> Result<Cache> {
-        Cache::new(spec.kv_heads, spec.head_dim, capacity, self.kv)
+        Cache::new(&self.caches, spec.kv_heads, spec.head_dim, capacity, self.kv)
     }
 
     fn embed(&self, table: &Matrix, ids: &[u32], scale: f32) -> Result<Rows> {
@@ -192,7 +194,7 @@ impl Ops for Cpu {
 
     fn upload(&self, values: &[f32], width: usize) -> Result<Rows> {
         ensure!(width > 0 && values.len().is_multiple_of(width), "rows of {width} do not fill");
-        Ok(Rows { data: values.to_vec().into(), width })
+        Ok(Rows { data: Buffer::of([values]), width })
     }
 
     fn download(&self, rows: &Rows) -> Result<Vec<f32>> {
@@ -209,22 +211,22 @@ impl Ops for Cpu {
         let Some(part) = part else {
             anyhow::bail!("rows {range:?} of {}", rows.count());
         };
-        Ok(Rows { data: part.to_vec().into(), width })
+        Ok(Rows { data: Buffer::of([part]), width })
     }
 
     fn beside(&self, parts: &[&Rows]) -> Result<Rows> {
         let count = parts.first().map_or(0, |part| part.count());
         ensure!(parts.iter().all(|part| part.count() == count), "rows of different number beside");
+        ensure!(!parts.is_empty(), "no rows to set side by side");
         let width = parts.iter().map(|part| part.width).sum();
-        let data = (0..count).flat_map(|i| parts.iter().flat_map(move |part| part.row(i)));
-        Ok(Rows { data: data.copied().collect::<Vec<f32>>().into(), width })
+        let rows = (0..count).flat_map(|i| parts.iter().map(move |part| part.row(i)));
+        Ok(Rows { data: Buffer::of(rows), width })
     }
 
     fn stack(&self, parts: &[&Rows]) -> Result<Rows> {
         let width = parts.first().map_or(1, |part| part.width);
         ensure!(parts.iter().all(|part| part.width == width), "rows of different width stacked");
-        let data: Vec<f32> = parts.iter().flat_map(|part| part.data.iter()).copied().collect();
-        Ok(Rows { data: data.into(), width })
+        Ok(Rows { data: Buffer::of(parts.iter().map(|part| &part.data[..])), width })
     }
 
     fn copy(&self, rows: &Rows) -> Result<Rows> {

@@ -4,11 +4,12 @@
 //! in tiles of sixteen positions, by dimension and then position, so that a vector has one
 //! dimension of sixteen keys. Values are by position and then dimension.
 
-use super::memory::{Plain, Slab};
+use super::memory::{Memory, Plain, Slab};
 use super::shared::Shared;
 use super::simd::{LANES, Simd};
 use anyhow::{Result, ensure};
 use half::f16;
+use std::sync::Arc;
 
 /// Positions that attention takes together; memory grows by as many.
 pub const CHUNK: usize = 64;
@@ -100,7 +101,7 @@ impl Shape {
 
     /// Elements of `positions`.
     fn elements(self, positions: usize) -> usize {
-        positions.div_ceil(CHUNK).saturating_mul(self.heads * self.block())
+        positions.div_ceil(CHUNK).saturating_mul(self.heads).saturating_mul(self.block())
     }
 }
 
@@ -111,23 +112,31 @@ pub struct Cache {
     pub store: Store,
     /// How they lie.
     pub shape: Shape,
+    memory: Arc<Memory>,
     len: usize,
     capacity: usize,
 }
 
 impl Cache {
     /// An empty cache for up to `capacity` positions. Memory grows with use.
-    pub fn new(heads: usize, head_dim: usize, capacity: usize, kv: KvType) -> Result<Cache> {
+    pub fn new(
+        memory: &Arc<Memory>,
+        heads: usize,
+        head_dim: usize,
+        capacity: usize,
+        kv: KvType,
+    ) -> Result<Cache> {
         ensure!(
             (1..=MAX_HEAD).contains(&head_dim) && head_dim.is_multiple_of(2),
             "a head of {head_dim}: only even widths up to {MAX_HEAD} are supported"
         );
         ensure!((1..=MAX_HEADS).contains(&heads), "an attention with {heads} key heads");
         let store = match kv {
-            KvType::F32 => Store::F32(Slab::alone(0)?),
-            KvType::F16 => Store::F16(Slab::alone(0)?),
+            KvType::F32 => Store::F32(memory.slab(0)?),
+            KvType::F16 => Store::F16(memory.slab(0)?),
         };
-        Ok(Cache { store, shape: Shape { heads, head_dim }, len: 0, capacity })
+        let shape = Shape { heads, head_dim };
+        Ok(Cache { memory: memory.clone(), store, shape, len: 0, capacity })
     }
 
     /// Positions that it holds.
@@ -146,9 +155,14 @@ impl Cache {
         let len = position + rows;
         ensure!(len <= self.capacity, "the context of {} tokens is full", self.capacity);
         /// At least `needed` elements, twice as many as before if that is within `limit`.
-        fn grow<T: Plain>(slab: &mut Slab<T>, needed: usize, limit: usize) -> Result<()> {
+        fn grow<T: Plain>(
+            memory: &Memory,
+            slab: &mut Slab<T>,
+            needed: usize,
+            limit: usize,
+        ) -> Result<()> {
             if slab.len() < needed {
-                let mut larger = Slab::alone(needed.max(limit.min(2 * slab.len())))?;
+                let mut larger = memory.small_or_alone(needed.max(limit.min(2 * slab.len())))?;
                 larger[..slab.len()].copy_from_slice(slab);
                 *slab = larger;
             }
@@ -156,8 +170,8 @@ impl Cache {
         }
         let (needed, limit) = (self.shape.elements(len), self.shape.elements(self.capacity));
         match &mut self.store {
-            Store::F32(slab) => grow(slab, needed, limit)?,
-            Store::F16(slab) => grow(slab, needed, limit)?,
+            Store::F32(slab) => grow(&self.memory, slab, needed, limit)?,
+            Store::F16(slab) => grow(&self.memory, slab, needed, limit)?,
         }
         self.len = len;
         Ok(())

@@ -144,8 +144,8 @@ impl Bytes {
     }
 
     /// 255 even steps around zero. The error is at most half a step, which is the largest
-    /// magnitude / 254 (and 2^-10 of that, or 2^-25, where the step was rounded up to
-    /// binary16). None if `x` is not finite or out of binary16's range.
+    /// magnitude / 254, and 2^-10 of that and 2^-25 more where the step was rounded up to
+    /// binary16. None if `x` is not finite or out of binary16's range.
     pub fn round(x: &[f32; BLOCK]) -> Option<Bytes> {
         let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
         let scale = round_up(largest / 127.0);
@@ -197,4 +197,57 @@ pub fn to_floats(dtype: GgmlDType, bytes: &[u8]) -> Result<Vec<f32>> {
 fn as_bytes_mut(words: &mut [u64]) -> &mut [u8] {
     // SAFETY: any bytes make a `u64` and the other way round; the length is the same memory.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), 8 * words.len()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_holds_its_bounds_at_all_sizes() {
+        for exponent in -50..9 {
+            let size = 2f32.powi(exponent);
+            for offset in [0.0, 1.0, -3.0, 100.0] {
+                let x = std::array::from_fn(|i| size * (offset + (i as f32 * 1.7).sin()));
+                let largest = x.iter().fold(0.0f32, |l: f32, x| l.max(x.abs()));
+                let bytes = Bytes::round(&x).unwrap();
+                let bound = largest / 254.0 * (1.0 + 1.0 / 1024.0) * 1.0001 + 2f32.powi(-25);
+                for (x, q) in x.iter().zip(bytes.quants) {
+                    assert!((x - bytes.scale.to_f32() * f32::from(q)).abs() <= bound);
+                }
+                let nibbles = Nibbles::round(&x).unwrap();
+                let spread = x.iter().fold(f32::MIN, |l, x| l.max(*x))
+                    - x.iter().fold(f32::MAX, |l, x| l.min(*x));
+                let bound = (spread / 30.0 * (1.0 + 1.0 / 1024.0)) * 1.0001
+                    + largest / 1024.0
+                    + 2f32.powi(-24);
+                for (x, q) in x.iter().zip(nibbles.quants) {
+                    let got = nibbles.scale.to_f32() * f32::from(q) + nibbles.min.to_f32();
+                    assert!((x - got).abs() <= bound, "{x} {got} {bound}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_block_holds_is_refused() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30] {
+            let mut x = [1.0; BLOCK];
+            x[17] = bad;
+            assert_eq!(Bytes::round(&x), None);
+            assert_eq!(Nibbles::round(&x), None);
+        }
+        // -8 times the scale leaves binary16.
+        let mut block = [0u8; 18];
+        block[..2].copy_from_slice(&f16::from_f32(60000.0).to_le_bytes());
+        assert_eq!(Nibbles::decode(GgmlDType::Q4_0, &block), None);
+    }
+
+    #[test]
+    fn zeros_stay_zeros() {
+        let zeros = [0.0; BLOCK];
+        assert_eq!(Bytes::round(&zeros).unwrap().scale, f16::ZERO);
+        let nibbles = Nibbles::round(&zeros).unwrap();
+        assert_eq!((nibbles.scale, nibbles.min), (f16::ZERO, f16::ZERO));
+    }
 }

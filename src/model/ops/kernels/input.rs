@@ -7,40 +7,23 @@ use super::pool::Pool;
 use super::shared::Shared;
 use super::simd::{Isa, Kernel, LANES, Simd};
 
-/// The base of a quant's two digits: the largest for which a digit and its negative fit a byte.
-pub const DIGIT: i32 = 255;
-/// The largest quant: both digits 127.
-const LARGEST: f32 = (127 * DIGIT + 127) as f32;
-
-/// 32 activations of a row, rounded to `scale · (255 · high + low)`.
-///
-/// GGUF engines round activations to one byte a number. That is too coarse where a few are much
-/// larger than their neighbours: asked for the capital of France, the demo target then answers
-/// in French nonsense. Two digits cost a second multiplication, which hides behind the reading
-/// of the weights while rows are few, and leave no difference to f32 that a token would show.
+/// 32 activations of a row, rounded to `scale · quants`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C, align(16))]
 pub struct InputBlock {
-    /// The first digits, -127 to 127, in groups of four.
-    pub high: [[i8; 4]; 8],
-    /// The second digits, likewise.
-    pub low: [[i8; 4]; 8],
-    /// The largest magnitude / 32512; not a number if one of the activations is none.
+    /// -127 to 127, in groups of four.
+    pub quants: [[i8; 4]; 8],
+    /// The largest magnitude / 127; not a number if one of the activations is none.
     pub scale: f32,
-    /// `scale` · sum of the quants
+    /// `scale · sum`
     pub scaled_sum: f32,
-    /// Sums of the digits: high, low.
-    pub sums: [i32; 2],
+    /// Sum of the quants.
+    pub sum: i32,
 }
 
 impl InputBlock {
-    const ZERO: InputBlock = InputBlock {
-        high: [[0; 4]; 8],
-        low: [[0; 4]; 8],
-        scale: 0.0,
-        scaled_sum: 0.0,
-        sums: [0; 2],
-    };
+    const ZERO: InputBlock =
+        InputBlock { quants: [[0; 4]; 8], scale: 0.0, scaled_sum: 0.0, sum: 0 };
 }
 
 /// Elements by panel, then column (or block of columns), then row within the panel. A panel has
@@ -171,44 +154,26 @@ impl Kernel for QuantiseRow<'_> {
 }
 
 #[inline(always)]
-fn quantise<S: Simd>(s: S, first: S::F, second: S::F) -> InputBlock {
-    let magnitudes = s.max_int(s.magnitude_bits(first), s.magnitude_bits(second));
-    let scale = f32::from_bits(s.largest_int(magnitudes) as u32) / LARGEST;
-    let inverse = s.splat(if scale > 0.0 && scale.is_normal() { 1.0 / scale } else { 0.0 });
-    let first = digits(s, s.mul(first, inverse));
-    let second = digits(s, s.mul(second, inverse));
-    let sums = [0, 1].map(|digit| s.sum_int(s.add_int(first[digit], second[digit])));
-    let sum = DIGIT * sums[0] + sums[1];
-    InputBlock {
-        high: bytes(s, first[0], second[0]),
-        low: bytes(s, first[1], second[1]),
-        scale,
-        scaled_sum: scale * sum as f32,
-        sums,
-    }
-}
-
-/// The two digits of a number, rounded to an integer.
-#[inline(always)]
-fn digits<S: Simd>(s: S, x: S::F) -> [S::I; 2] {
+fn quantise<S: Simd>(s: S, low: S::F, high: S::F) -> InputBlock {
+    let magnitudes = s.max_int(s.magnitude_bits(low), s.magnitude_bits(high));
+    let scale = f32::from_bits(s.largest_int(magnitudes) as u32) / 127.0;
+    let inverse = s.splat(if scale > 0.0 { 1.0 / scale } else { 0.0 });
+    let limit = s.splat(127.0);
+    let lowest = s.splat(-127.0);
     // `max` and `min` also turn what is not a number into one.
-    let x = s.min(s.max(x, s.splat(-LARGEST)), s.splat(LARGEST));
-    let x = s.to_float(s.round(x));
-    let high = s.round(s.mul(x, s.splat(1.0 / DIGIT as f32)));
-    let low = s.fma(s.to_float(high), s.splat(-DIGIT as f32), x);
-    [high, s.round(low)]
-}
-
-/// 32 digits in groups of four.
-#[inline(always)]
-fn bytes<S: Simd>(s: S, first: S::I, second: S::I) -> [[i8; 4]; 8] {
-    let mut out = [[0; LANES]; 2];
-    s.store_i8(&mut out[0], first);
-    s.store_i8(&mut out[1], second);
-    let mut groups = [[0; 4]; 8];
-    let (flat, _) = out.as_flattened().as_chunks::<4>();
-    groups.copy_from_slice(flat);
-    groups
+    let low = s.round(s.min(s.max(s.mul(low, inverse), lowest), limit));
+    let high = s.round(s.min(s.max(s.mul(high, inverse), lowest), limit));
+    let mut quants = [[0; LANES]; 2];
+    s.store_i8(&mut quants[0], low);
+    s.store_i8(&mut quants[1], high);
+    let sum = s.sum_int(s.add_int(low, high));
+    let [a, b] = quants;
+    let mut block = InputBlock { scale, scaled_sum: scale * sum as f32, sum, ..InputBlock::ZERO };
+    for i in 0..4 {
+        block.quants[i] = [a[4 * i], a[4 * i + 1], a[4 * i + 2], a[4 * i + 3]];
+        block.quants[i + 4] = [b[4 * i], b[4 * i + 1], b[4 * i + 2], b[4 * i + 3]];
+    }
+    block
 }
 
 struct CopyRow<'a> {

@@ -144,3 +144,40 @@ impl Kernel for SoftCap<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::simd::Isa;
+    use super::*;
+
+    struct Exp<'a>(&'a mut [f32]);
+
+    impl Kernel for Exp<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            for x in self.0.chunks_mut(LANES) {
+                let e = exp(s, s.load_part(x));
+                s.store_part(x, e);
+            }
+        }
+    }
+
+    #[test]
+    fn exponentials() {
+        let arguments: Vec<f32> = (-8700..8800).map(|i| i as f32 * 0.010_01).collect();
+        for isa in Isa::available() {
+            let mut got = arguments.clone();
+            isa.run(Exp(&mut got));
+            for (x, got) in arguments.iter().zip(&got) {
+                let wanted = f64::from(*x).exp();
+                let error = (f64::from(*got) - wanted).abs() / wanted;
+                assert!(error < 2.5e-7 || *x > 88.3, "e^{x} = {got}, not {wanted}");
+            }
+            let mut edges = [f32::NEG_INFINITY, -89.0, 0.0, 89.0, f32::INFINITY, f32::NAN];
+            isa.run(Exp(&mut edges));
+            assert_eq!(edges[..5], [0.0, 0.0, 1.0, f32::INFINITY, f32::INFINITY]);
+            assert!(edges[5].is_nan());
+        }
+    }
+}

@@ -5,7 +5,7 @@
 //! of columns: exactly in integers within a block, then one rounding for the scale and one for
 //! the minimum, whatever the panel it stands in.
 
-use super::input::{DIGIT, Input, InputBlock, Panel, Panels};
+use super::input::{Input, InputBlock, Panel, Panels};
 use super::matrix::{Matrix, Q4Block, Q8Block, Tiles};
 use super::pool::Pool;
 use super::shared::Shared;
@@ -39,12 +39,6 @@ fn fetch_ahead<S: Simd, T>(s: S, at: &T) {
     }
 }
 
-/// The number with these sums of digits.
-#[inline(always)]
-fn number<S: Simd>(s: S, high: S::I, low: S::I) -> S::F {
-    s.fma(s.to_float(high), s.splat(DIGIT as f32), s.to_float(low))
-}
-
 impl Column for Q4Block {
     type Input = InputBlock;
     #[inline(always)]
@@ -56,21 +50,20 @@ impl Column for Q4Block {
         let mut total = [s.splat(0.0); ROWS];
         for (w, x) in tile.iter().zip(panel) {
             fetch_ahead(s, w);
-            // Sums of the activations' first and second digits.
-            let mut high = [s.no_nibbles(); ROWS];
-            let mut low = [s.no_nibbles(); ROWS];
+            let mut sum = [s.no_nibbles(); ROWS];
             for j in 0..4 {
                 let both = s.load_bytes(&w.quants[j]);
-                for (j, weights) in [(j, s.low_nibbles(both)), (j + 4, s.high_nibbles(both))] {
-                    for row in 0..ROWS {
-                        high[row] = s.dot_nibbles(high[row], weights, &x[row].high[j]);
-                        low[row] = s.dot_nibbles(low[row], weights, &x[row].low[j]);
-                    }
+                let (low, high) = (s.low_nibbles(both), s.high_nibbles(both));
+                for row in 0..ROWS {
+                    sum[row] = s.dot_nibbles(sum[row], low, &x[row].quants[j]);
+                }
+                for row in 0..ROWS {
+                    sum[row] = s.dot_nibbles(sum[row], high, &x[row].quants[j + 4]);
                 }
             }
             let (scale, min) = (s.load_f16(&w.scale), s.load_f16(&w.min));
             for row in 0..ROWS {
-                let sum = number(s, s.nibble_sum(high[row]), s.nibble_sum(low[row]));
+                let sum = s.to_float(s.nibble_sum(sum[row]));
                 let scale = s.mul(scale, s.splat(x[row].scale));
                 total[row] = s.fma(scale, sum, total[row]);
                 total[row] = s.fma(min, s.splat(x[row].scaled_sum), total[row]);
@@ -91,22 +84,20 @@ impl Column for Q8Block {
         let mut total = [s.splat(0.0); ROWS];
         for (w, x) in tile.iter().zip(panel) {
             fetch_ahead(s, w);
-            let mut high = [s.start_bytes(0); ROWS];
-            let mut low = [s.start_bytes(0); ROWS];
+            let mut sum = [s.start_bytes(0); ROWS];
             for row in 0..ROWS {
-                [high[row], low[row]] = x[row].sums.map(|sum| s.start_bytes(sum));
+                sum[row] = s.start_bytes(x[row].sum);
             }
             for j in 0..8 {
                 let weights = s.load_weights(&w.quants[j]);
                 for row in 0..ROWS {
-                    high[row] = s.dot_bytes(high[row], weights, &x[row].high[j]);
-                    low[row] = s.dot_bytes(low[row], weights, &x[row].low[j]);
+                    sum[row] = s.dot_bytes(sum[row], weights, &x[row].quants[j]);
                 }
             }
             let scale = s.load_f16(&w.scale);
             for row in 0..ROWS {
                 let scale = s.mul(scale, s.splat(x[row].scale));
-                total[row] = s.fma(scale, number(s, high[row], low[row]), total[row]);
+                total[row] = s.fma(scale, s.to_float(sum[row]), total[row]);
             }
         }
         total

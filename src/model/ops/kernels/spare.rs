@@ -9,12 +9,15 @@ use std::ops::{Deref, DerefMut};
 /// Buffers that a thread keeps.
 const KEPT: usize = 16;
 
+/// Numbers in the largest buffer that it keeps: the logits of a block and more.
+const LARGEST: usize = 4 << 20;
+
 thread_local! {
     static SPARE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A vector of numbers whose memory the thread that drops it keeps for the next one.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub struct Buffer(Vec<f32>);
 
 impl Buffer {
@@ -30,11 +33,26 @@ impl Buffer {
         buffer.resize(len, 0.0);
         Buffer(buffer)
     }
+
+    /// The numbers of `parts`, one after the other.
+    pub fn of<'a>(parts: impl IntoIterator<Item = &'a [f32]> + Clone) -> Buffer {
+        let mut buffer = Buffer::any(parts.clone().into_iter().map(<[f32]>::len).sum());
+        let mut rest = &mut buffer[..];
+        for part in parts {
+            let (to, after) = rest.split_at_mut(part.len());
+            to.copy_from_slice(part);
+            rest = after;
+        }
+        buffer
+    }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.0);
+        if buffer.capacity() > LARGEST {
+            return;
+        }
         // The thread may be at its end, its list gone.
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
@@ -49,9 +67,9 @@ impl Drop for Buffer {
     }
 }
 
-impl From<Vec<f32>> for Buffer {
-    fn from(numbers: Vec<f32>) -> Buffer {
-        Buffer(numbers)
+impl Clone for Buffer {
+    fn clone(&self) -> Buffer {
+        Buffer::of([&self[..]])
     }
 }
 
@@ -82,6 +100,7 @@ mod tests {
         let third = Buffer::any(1000);
         assert_ne!(third.as_ptr(), at);
         assert_eq!(third.len(), 1000);
+        assert_eq!(&Buffer::of([&[1.0, 2.0][..], &[], &[3.0]])[..], [1.0, 2.0, 3.0]);
     }
 
     #[test]
