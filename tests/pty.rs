@@ -235,6 +235,23 @@ fn no_color_keeps_weight_and_underline() {
     }
 }
 
+/// A drag with the mouse copies what it covers, through the terminal.
+#[test]
+fn a_drag_reaches_the_clipboard() {
+    let mut session = Session::start("chat", &[]);
+    session.wait_for("ready");
+    session.paste("hello there");
+    session.send("\r");
+    session.wait_for("tokens ·");
+    // Row 3 (title and rule above it): the message, from its first cell to its fifth.
+    session.send("\x1b[<0;4;3M");
+    session.wait_for("\x1b[?1002h");
+    session.send("\x1b[<32;8;3M\x1b[<0;8;3m");
+    session.wait_for("\x1b]52;c;aGVsbG8=\x07");
+    session.send("\x11");
+    assert!(session.ended().0);
+}
+
 /// Nothing is drawn while nothing happens.
 #[test]
 fn idle_sends_nothing() {

@@ -2,10 +2,12 @@
 
 use super::options::{Asked, ConversationOptions, DecodeOptions, ModelOptions};
 use super::start_engine;
-use crate::catalog::DEMO_PAIR;
+use crate::catalog::fit::{self, free_memory};
+use crate::catalog::{self, DEMO_PAIR, Store};
+use crate::engine::load::DEFAULT_CONTEXT;
 use crate::event::Prompt;
 use crate::settings::{Color, Glyphs};
-use crate::tui::{self, ColorChoice, GlyphChoice, ScreenOptions};
+use crate::tui::{self, ColorChoice, GlyphChoice, PairChoice, ScreenOptions};
 use anyhow::{Result, bail};
 use clap::Args;
 use std::io::IsTerminal;
@@ -39,7 +41,7 @@ pub fn run(args: &ChatArgs) -> Result<()> {
         pair: selection.target.or(selection.pair).unwrap_or_else(|| DEMO_PAIR.to_owned()),
         generate: asked.generate(Prompt::Messages(Vec::new())),
         system: asked.system(),
-        theme: None,
+        theme: asked.chosen("theme").then(|| values.theme.clone()),
         color: match values.color {
             Color::Auto => ColorChoice::Auto,
             Color::Always => ColorChoice::Always,
@@ -51,7 +53,24 @@ pub fn run(args: &ChatArgs) -> Result<()> {
             Glyphs::Ascii => GlyphChoice::Ascii,
         },
         keymap: None,
+        pairs: choices(&asked),
         history: Some(asked.paths.data.join("prompts.jsonl")),
     };
-    tui::run(options, |_request| start_engine(&asked))
+    tui::run(options, |request| start_engine(&asked.with_pair(&request.pair)))
+}
+
+/// The pairs that `/pair` offers, with what a person wants to know before choosing.
+fn choices(asked: &Asked) -> Vec<PairChoice> {
+    let store = Store::from_env(&asked.paths);
+    let free = free_memory();
+    let context = asked.settings.values.ctx.unwrap_or(DEFAULT_CONTEXT) as u64;
+    let quantise = asked.load_request().quantise;
+    catalog::pairs()
+        .iter()
+        .map(|pair| PairChoice {
+            name: pair.name.clone(),
+            about: format!("{}, {} ({})", pair.title, pair.licence, store.state(pair).name()),
+            fits: free.is_none_or(|free| fit::warning(pair, free, context, quantise).is_none()),
+        })
+        .collect()
 }

@@ -1,10 +1,10 @@
 //! Options that every command that runs a model takes.
 
-use crate::catalog::{self, DEMO_PAIR, Store};
+use crate::catalog::{self, DEMO_PAIR, Selection, Store};
 use crate::engine::load::{LoadRequest, Place};
 use crate::event::{BlockSize, Generate, Mode, Prompt};
 use crate::model::ops::Quantise;
-use crate::settings::{Device, Paths, Quant, Settings, Sources};
+use crate::settings::{Device, Origin, Paths, Quant, Settings, Sources};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -136,6 +136,8 @@ pub struct Asked {
     pub stop: Vec<String>,
     engine: Option<EngineChoice>,
     taps: Option<Vec<usize>>,
+    /// A pair that the person switched to on the screen.
+    selection: Option<Selection>,
 }
 
 impl Asked {
@@ -190,7 +192,29 @@ impl Asked {
             stop: decode.stop.iter().filter(|stop| !stop.is_empty()).cloned().collect(),
             engine: model.engine,
             taps: model.dflash_layers.clone(),
+            selection: None,
         })
+    }
+
+    /// The same with another pair: a name in the catalogue, or a target.
+    pub fn with_pair(&self, pair: &str) -> Asked {
+        let mut asked = self.clone();
+        let current = self.settings.selection();
+        let same = [current.target, current.pair].into_iter().flatten().next();
+        if same.as_deref().unwrap_or(DEMO_PAIR) != pair {
+            let known = catalog::find(pair).is_some();
+            asked.selection = Some(Selection {
+                pair: known.then(|| pair.to_owned()),
+                target: (!known).then(|| pair.to_owned()),
+                draft: None,
+            });
+        }
+        asked
+    }
+
+    /// Whether someone gave a setting a value.
+    pub fn chosen(&self, key: &str) -> bool {
+        self.settings.origin(key) != Origin::Default
     }
 
     /// Whether a script is to be played.
@@ -232,7 +256,7 @@ impl Asked {
         let values = &self.settings.values;
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         LoadRequest {
-            selection: self.settings.selection(),
+            selection: self.selection.clone().unwrap_or_else(|| self.settings.selection()),
             store: Store::from_env(&self.paths),
             offline: values.offline,
             place: match (self.engine, values.device) {

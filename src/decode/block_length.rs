@@ -185,6 +185,25 @@ impl Planner {
         }
     }
 
+    /// The target's choices judge the drafts up to the first that differs: also the first one
+    /// that was not sent, if all before it were accepted. (Were only sent ones counted, a draft
+    /// that is thought useless could never prove otherwise.)
+    fn learn_acceptance(&mut self, round: &RoundRecord, matched: usize) {
+        // What lies after an end token says nothing of the draft.
+        if round.committed.len() <= matched {
+            let judged = &round.drafted[..round.committed.len().min(round.drafted.len())];
+            return self.learned.acceptance.observe(judged, judged.len(), false);
+        }
+        let mut proposals = round.drafted.clone();
+        let mut accepted = matched;
+        if let (true, Some(next)) = (matched == round.drafted.len(), round.unsent.first()) {
+            proposals.push(*next);
+            accepted += usize::from(round.choices.get(matched).is_some_and(|c| c.id == next.id));
+        }
+        let rejected = accepted < proposals.len();
+        self.learned.acceptance.observe(&proposals, accepted, rejected);
+    }
+
     /// Learn from a round; `matched` drafts agreed with the target, before an end token or a
     /// limit cut the round.
     pub fn observe(&mut self, round: &RoundRecord, matched: usize) {
@@ -194,11 +213,7 @@ impl Planner {
         let proposed = round.drafted.len() + round.unsent.len();
         if proposed > 0 {
             self.learned.draft.observe(proposed, context, round.draft_us as f64);
-            // What lies after an end token says nothing of the draft.
-            let cut = round.committed.len() <= matched;
-            let judged = if cut { round.committed.len() } else { matched };
-            let rejected = !cut && matched < round.drafted.len();
-            self.learned.acceptance.observe(&round.drafted, judged, rejected);
+            self.learn_acceptance(round, matched);
             self.plain_rounds = 0;
         } else {
             self.plain_rounds += 1;

@@ -2,7 +2,8 @@
 
 use super::worker::Worker;
 use super::{CancelToken, Engine, EventSink};
-use crate::catalog::download::{Progress, Watch, fetch, size};
+use crate::catalog::download::{Progress, Watch, fetch_all, size};
+use crate::catalog::fit::{self, free_memory};
 use crate::catalog::{self, DraftPlace, Location, Network, ResolvedPair, Selection, Store};
 use crate::chat::template::ChatTemplate;
 use crate::decode::block_length::{Learned, Planner};
@@ -119,9 +120,13 @@ fn obtain(
 ) -> Result<ResolvedPair> {
     let pair = catalog::resolve(&request.selection, &request.store)?;
     let network = Network::from_env(request.offline, request.store.hub.as_ref());
-    for missing in &pair.missing {
-        fetch(missing, &request.store, &network, &mut Told { out, cancel })?;
+    if let (Some(known), Some(free)) = (pair.known, free_memory()) {
+        let context = request.context.unwrap_or(DEFAULT_CONTEXT) as u64;
+        if let Some(warning) = fit::warning(known, free, context, request.quantise) {
+            out.notice(Level::Warning, warning, None);
+        }
     }
+    fetch_all(&pair, &request.store, &network, &mut Told { out, cancel })?;
     Ok(pair)
 }
 
@@ -235,7 +240,13 @@ impl Job<'_> {
         }
         out.emit(stage("loading the draft", 0, 1));
         let draft = match &self.draft {
-            Some(files) => Some(Draft::load(&ops, files, &target, context)?),
+            Some(files) => {
+                // A draft's weights beside quantised ones need not be more exact than those:
+                // what it proposes is verified.
+                let compress =
+                    self.request.quantise != Quantise::None && self.target.is_quantised();
+                Some(Draft::load(&ops, files, &target, context, compress)?)
+            }
             None => None,
         };
         let mut end_tokens = self.target.end_tokens()?;

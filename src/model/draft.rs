@@ -40,19 +40,20 @@ struct DraftLayer<O: Ops> {
 
 impl<O: Ops> Draft<O> {
     /// Read all weights and, where the config ranks a vocabulary, take those rows of the head.
+    /// `compress`: keep dense matrices in 8 bits.
     pub fn load(
         ops: &O,
         files: &DraftFiles,
         target: &Decoder<O>,
         max_positions: usize,
+        compress: bool,
     ) -> Result<Self> {
         let config = files.config.clone();
-        let read = Reader {
-            ops,
-            tensor: &|role| files.tensor(role),
-            eps: config.norm_eps,
-            adds_one: false,
+        let tensor = |role| match compress {
+            true => files.tensor(role)?.compressed(),
+            false => files.tensor(role),
         };
+        let read = Reader { ops, tensor: &tensor, eps: config.norm_eps, adds_one: false };
         let mut ropes = Ropes::new(max_positions);
         let mut layers = Vec::with_capacity(config.layers.len());
         let mut caches = Vec::with_capacity(config.layers.len());
@@ -64,7 +65,7 @@ impl<O: Ops> Draft<O> {
             });
             caches.push(ops.cache(&layer.attention, max_positions)?);
         }
-        let own = |role| files.has(role).then(|| files.tensor(role)).transpose();
+        let own = |role| files.has(role).then(|| tensor(role)).transpose();
         let embedding = own(Role::Embedding)?.map(|tensor| ops.table(tensor)).transpose()?;
         let own_head = own(Role::Head)?.map(|tensor| ops.linear(&[tensor], None)).transpose()?;
         let head = match &config.vocabulary {
@@ -75,7 +76,7 @@ impl<O: Ops> Draft<O> {
             None => own_head,
         };
         Ok(Draft {
-            features: ops.linear(&[files.tensor(Role::Fc)?], None)?,
+            features: ops.linear(&[tensor(Role::Fc)?], None)?,
             hidden_norm: read.norm(Role::HiddenNorm)?,
             final_norm: read.norm(Role::FinalNorm)?,
             layers,

@@ -56,6 +56,7 @@ actions! {
     Follow = "follow", "go to the end and follow";
     Up = "up", "line up; at the first line, the message before";
     Down = "down", "line down; at the last line, the message after";
+    Search = "search", "an earlier message that has what is written";
     Left = "left", "left";
     Right = "right", "right";
     WordLeft = "word_left", "a word left";

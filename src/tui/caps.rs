@@ -50,8 +50,6 @@ pub struct Caps {
     pub kitty_keys: bool,
     /// Whether the background is known to be light.
     pub light: bool,
-    /// Whether a screen reader is at work: then nothing moves by itself.
-    pub screen_reader: bool,
 }
 
 impl Caps {
@@ -84,9 +82,7 @@ impl Caps {
         // COLORFGBG is "foreground;background"; 7 and 15 are the light ones.
         let ground = get("COLORFGBG");
         let light = matches!(ground.rsplit(';').next(), Some("7" | "15"));
-        let readers = ["NVDA_RUNNING", "JAWS", "ORCA_RUNNING", "SPEECHD_RUNNING"];
-        let screen_reader = readers.iter().any(|name| var(name).is_some());
-        Caps { depth, unicode, kitty_keys, light, screen_reader }
+        Caps { depth, unicode, kitty_keys, light }
     }
 }
 

@@ -137,6 +137,7 @@ impl Composer {
             Action::Newline => area.insert_newline(),
             Action::Up => self.up(),
             Action::Down => self.down(),
+            Action::Search => self.search(),
             Action::Left => self.by_grapheme(CursorMove::Back),
             Action::Right => self.by_grapheme(CursorMove::Forward),
             Action::WordLeft => area.move_cursor(CursorMove::WordBack),
@@ -218,6 +219,19 @@ impl Composer {
         }
     }
 
+    /// Recall the last message, before the one that is recalled, that contains what was written.
+    fn search(&mut self) {
+        let (at, draft) =
+            self.recalled.clone().unwrap_or_else(|| (self.history.len(), self.text()));
+        let found = self.history[..at].iter().rposition(|message| message.contains(&draft));
+        if let Some(found) = found {
+            let text = self.history[found].clone();
+            self.set(&text);
+            self.chosen = None;
+            self.recalled = Some((found, draft));
+        }
+    }
+
     fn down(&mut self) {
         if let Some(chosen) = self.popup_move(|chosen, len| (chosen + 1) % len) {
             self.chosen = Some(chosen);
@@ -294,6 +308,18 @@ mod tests {
         composer.act(Action::Down);
         composer.act(Action::Down);
         assert_eq!(composer.text(), "draft");
+    }
+
+    #[test]
+    fn a_search_goes_back_through_what_matches() {
+        let mut composer = Composer::new(["red cat", "dog", "cat"].map(String::from).into());
+        composer.set("cat");
+        for expected in ["cat", "red cat", "red cat"] {
+            composer.act(Action::Search);
+            assert_eq!(composer.text(), expected);
+        }
+        composer.act(Action::Down);
+        assert_eq!(composer.text(), "dog");
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub enum Effect {
     Remember(String),
     /// Hear the mouse, or leave it to the terminal.
     Mouse(bool),
+    /// Hear the mouse move while a button is down, or no longer.
+    Drag(bool),
     /// Leave.
     Quit,
 }

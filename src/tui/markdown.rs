@@ -9,8 +9,9 @@ mod blocks;
 mod inline;
 mod table;
 
+use super::glyphs::Glyphs;
 use super::highlight::Highlighter;
-use super::theme::{Glyphs, Theme};
+use super::theme::{Role, Theme};
 use super::wrap::Row;
 
 /// How a text is rendered: what a cached row depends on besides the text.
@@ -33,6 +34,8 @@ pub struct Rendered {
     /// Rows of the blocks that are final, and how far in the text these reach.
     final_rows: usize,
     final_len: usize,
+    /// Whether the model is thinking where these end.
+    final_thinking: bool,
     /// Text length, width and epoch that `rows` are for.
     key: Option<(usize, usize, u64)>,
     code: Highlighter,
@@ -57,17 +60,28 @@ impl Rendered {
         let ranges = blocks::split(tail);
         let open = blocks::first_open(tail, &ranges);
         let start = self.final_len;
+        let mut thinking = self.final_thinking;
         for (i, range) in ranges.iter().enumerate() {
             if i == open {
                 self.final_rows = self.rows.len();
                 self.final_len = start + range.start;
+                self.final_thinking = thinking;
             }
             if !self.rows.is_empty() {
                 self.rows.push(Row::new());
             }
             let block = &tail[range.clone()];
-            self.rows.extend(inline::render(block, start + range.start, look, &mut self.code));
+            thinking |= start + range.start == 0 && block.starts_with("<think>");
+            let role = if thinking { Role::Thinking } else { Role::Assistant };
+            thinking &= !block.contains("</think>");
+            let at = start + range.start;
+            self.rows.extend(inline::render(block, at, role, look, &mut self.code));
         }
+        &self.rows
+    }
+
+    /// The rows of the last call.
+    pub fn drawn(&self) -> &[Row] {
         &self.rows
     }
 }
@@ -76,7 +90,7 @@ impl Rendered {
 mod tests {
     use super::*;
     use crate::tui::caps::Depth;
-    use crate::tui::theme::UNICODE;
+    use crate::tui::glyphs::UNICODE;
     use proptest::prelude::*;
 
     fn render(rendered: &mut Rendered, text: &str, width: usize) -> Vec<Row> {
@@ -113,6 +127,21 @@ mod tests {
         let shown = plain(&render(&mut rendered, source, 30));
         for word in words {
             assert!(shown.contains(word), "{word} lost in {shown:?}");
+        }
+    }
+
+    /// What a model thinks before it answers looks different from the answer, while it streams
+    /// too.
+    #[test]
+    fn thinking_is_set_apart() {
+        let source = "<think>\n\nfirst **thought**\n\nsecond\n\n</think>\n\nthe answer";
+        let theme = Theme::built_in("dark", Depth::TrueColor).unwrap();
+        let mut rendered = Rendered::default();
+        (1..=source.len()).for_each(|end| drop(render(&mut rendered, &source[..end], 40)));
+        for (words, role) in [("second", Role::Thinking), ("the answer", Role::Assistant)] {
+            let rows = render(&mut rendered, source, 40);
+            let found = rows.iter().flatten().find(|piece| piece.text == words).unwrap();
+            assert_eq!(found.style.fg, theme.style(role).fg, "{words}");
         }
     }
 

@@ -10,6 +10,7 @@ mod composer;
 mod effect;
 mod events;
 mod frame;
+pub mod glyphs;
 mod highlight;
 mod history;
 pub mod keymap;
@@ -24,6 +25,7 @@ mod transcript;
 mod view;
 mod wrap;
 
+pub use app::PairChoice;
 pub use caps::{ColorChoice, GlyphChoice};
 pub use events::EventSource;
 pub use run::{EngineRequest, ScreenOptions, new_app, run, run_loop};

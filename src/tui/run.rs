@@ -1,6 +1,6 @@
 //! The loop: drain everything that happened, update, do the effects, draw once.
 
-use super::app::{App, Event, Start, update};
+use super::app::{App, Event, PairChoice, Start, update};
 use super::caps::{Caps, ColorChoice, Depth, GlyphChoice};
 use super::effect::Effect;
 use super::events::{Batch, EventSource, Filter, Input};
@@ -39,6 +39,8 @@ pub struct ScreenOptions {
     pub keymap: Option<PathBuf>,
     /// Where messages are kept for Up; `None` keeps none.
     pub history: Option<PathBuf>,
+    /// The pairs that `/pair` offers.
+    pub pairs: Vec<PairChoice>,
 }
 
 /// Which engine the screen asks for.
@@ -105,6 +107,7 @@ pub fn new_app(options: &ScreenOptions) -> Result<App> {
         caps,
         keymap,
         history: options.history.as_deref().map(history::load).unwrap_or_default(),
+        pairs: options.pairs.clone(),
     }))
 }
 
@@ -276,6 +279,9 @@ impl World {
             }
             Effect::Mouse(on) => {
                 let _ = terminal.backend_mut().mouse(on);
+            }
+            Effect::Drag(on) => {
+                let _ = terminal.backend_mut().drag(on);
             }
             Effect::Quit => {}
         }

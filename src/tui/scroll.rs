@@ -65,19 +65,24 @@ impl Scroll {
         }
     }
 
+    /// The entry that row `row` of the transcript belongs to, and which of its rows it is.
+    pub fn entry_at(&self, row: usize) -> Option<(usize, usize)> {
+        let mut rest = row;
+        for (item, height) in self.heights.iter().enumerate() {
+            if rest < *height {
+                return Some((item, rest));
+            }
+            rest -= height;
+        }
+        None
+    }
+
     fn go(&mut self, top: usize) {
         if top >= self.last_top() {
             self.at = None;
             return;
         }
-        let mut rest = top;
-        for (item, height) in self.heights.iter().enumerate() {
-            if rest < *height {
-                self.at = Some((item, rest));
-                return;
-            }
-            rest -= height;
-        }
+        self.at = self.entry_at(top);
     }
 
     fn top(&self) -> usize {

@@ -18,7 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Press, release and wheel only (1000), in the form that has no limit of columns (1006). Not
 /// the motion modes that crossterm would add: they send an event for every cell.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
-const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
+const MOUSE_OFF: &str = "\x1b[?1002l\x1b[?1006l\x1b[?1000l";
+/// Motion, but only while a button is down.
+const DRAG_ON: &str = "\x1b[?1002h";
+/// Back to presses alone: a terminal has one mouse mode at a time.
+const DRAG_OFF: &str = "\x1b[?1002l\x1b[?1000h";
 
 /// Whether the modes are entered, so that they are left exactly once.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
@@ -109,6 +113,11 @@ pub trait ScreenBackend: ratatui::backend::Backend {
     /// Hear the mouse, or leave it to the terminal's own selection.
     fn mouse(&mut self, on: bool) -> io::Result<()> {
         self.send(if on { MOUSE_ON } else { MOUSE_OFF })
+    }
+
+    /// Hear motion while a button is down, or no longer.
+    fn drag(&mut self, on: bool) -> io::Result<()> {
+        self.send(if on { DRAG_ON } else { DRAG_OFF })
     }
 }
 

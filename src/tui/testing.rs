@@ -24,6 +24,7 @@ pub fn new_app() -> App {
         caps: Caps::from_env(ColorChoice::Auto, |_| None),
         keymap: Keymap::built_in(),
         history: Vec::new(),
+        pairs: Vec::new(),
     })
 }
 

@@ -12,7 +12,7 @@ macro_rules! roles {
     ($($role:ident = $name:literal),* $(,)?) => {
         /// What a piece of the screen means; a theme says how that looks.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[allow(missing_docs)] // The names say it; the list in the README's theme section too.
+        #[allow(missing_docs)] // Named as theme files name them.
         pub enum Role { $($role),* }
 
         impl Role {
@@ -52,7 +52,6 @@ roles! {
     List = "md.list",
     Table = "md.table",
     Anchor = "token.anchor",
-    Mask = "token.mask",
     Accepted = "token.accepted",
     Rejected = "token.rejected",
     Discarded = "token.discarded",
@@ -290,98 +289,6 @@ fn to_256(colour: Color) -> Color {
     }
 }
 
-/// The marks of a screen. All are one cell wide in the terminals that the set is meant for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // Named by what they mark.
-pub struct Glyphs {
-    pub accepted: &'static str,
-    pub rejected: &'static str,
-    pub discarded: &'static str,
-    pub unsent: &'static str,
-    pub bonus: &'static str,
-    pub correction: &'static str,
-    pub anchor: &'static str,
-    pub mask: &'static str,
-    pub prompt: &'static str,
-    pub user: &'static str,
-    pub bullet: &'static str,
-    pub quote: &'static str,
-    pub vertical: &'static str,
-    pub horizontal: &'static str,
-    pub cross: &'static str,
-    pub ellipsis: &'static str,
-    pub down: &'static str,
-    pub dot: &'static str,
-    pub newline: &'static str,
-    pub tau: &'static str,
-    pub times: &'static str,
-    /// Fill patterns of the draft's, the target's and all other time.
-    pub fills: [&'static str; 3],
-    /// A bar's full cell, its empty cell, and a mark on it.
-    pub bar: [&'static str; 3],
-    /// Eight heights of a column.
-    pub columns: [&'static str; 8],
-    pub spinner: [&'static str; 4],
-}
-
-/// Marks for terminals with Unicode.
-pub const UNICODE: Glyphs = Glyphs {
-    accepted: "✓",
-    rejected: "✗",
-    discarded: "·",
-    unsent: "-",
-    bonus: "+",
-    correction: "→",
-    anchor: "▸",
-    mask: "░",
-    prompt: "❯",
-    user: "▌",
-    bullet: "•",
-    quote: "▎",
-    vertical: "│",
-    horizontal: "─",
-    cross: "┼",
-    ellipsis: "…",
-    down: "↓",
-    dot: "·",
-    newline: "⏎",
-    tau: "τ",
-    times: "×",
-    fills: ["▒", "█", "░"],
-    bar: ["█", "░", "┃"],
-    columns: ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
-    spinner: ["◐", "◓", "◑", "◒"],
-};
-
-/// Marks for all others, and for those whose width of ambiguous characters is two.
-pub const ASCII: Glyphs = Glyphs {
-    accepted: "=",
-    rejected: "x",
-    discarded: ".",
-    unsent: "-",
-    bonus: "+",
-    correction: ">",
-    anchor: "@",
-    mask: "?",
-    prompt: ">",
-    user: "|",
-    bullet: "*",
-    quote: "|",
-    vertical: "|",
-    horizontal: "-",
-    cross: "+",
-    ellipsis: "~",
-    down: "v",
-    dot: "-",
-    newline: "\\",
-    tau: "tau",
-    times: "x",
-    fills: ["d", "V", "."],
-    bar: ["#", ".", "|"],
-    columns: ["_", ".", ",", ":", "-", "=", "+", "#"],
-    spinner: ["|", "/", "-", "\\"],
-};
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -413,7 +320,7 @@ mod tests {
     /// Text needs 4.5, marks and bars 3, on the theme's own background (or the usual one).
     #[test]
     fn contrast_is_enough() {
-        let marks = ["viz.", "token.mask", "md.table"];
+        let marks = ["viz.", "md.table"];
         let faint = ["token.ghost", "token.discarded", "token.unsent", "ui.border", "viz.axis"];
         for (name, source) in BUILT_IN {
             let (theme, _) = Theme::parse(source, Depth::TrueColor).unwrap();

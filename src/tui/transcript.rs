@@ -248,6 +248,16 @@ impl Item {
     }
 }
 
+impl Item {
+    /// Its text's rows as they were drawn last.
+    pub fn drawn_rows(&self) -> &[Row] {
+        match self {
+            Item::User(note) | Item::Notice(_, note) => &note.rows,
+            Item::Answer(answer) => answer.rendered.drawn(),
+        }
+    }
+}
+
 /// How a message of that level looks.
 pub fn level_role(level: Level) -> Paint {
     match level {

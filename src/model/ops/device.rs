@@ -131,8 +131,7 @@ impl DeviceOps {
     /// What `append` and `attend` do with keys and values.
     fn store(
         &self,
-        keys: &Tensor,
-        values: &Tensor,
+        (keys, values): (&Tensor, &Tensor),
         spec: &AttentionSpec,
         norms: &HeadNorms<Self>,
         rope: &Rope,
@@ -436,7 +435,7 @@ impl Ops for DeviceOps {
         let width = spec.kv_heads * spec.head_dim;
         let keys = kv.narrow(1, 0, width)?;
         let values = if spec.values_are_keys { keys.clone() } else { kv.narrow(1, width, width)? };
-        self.store(&keys, &values, spec, norms, rope, cache, position)
+        self.store((&keys, &values), spec, norms, rope, cache, position)
     }
 
     fn attend(
@@ -453,7 +452,7 @@ impl Ops for DeviceOps {
         let kv = qkv.narrow(1, queries, spec.kv_width())?;
         let keys = kv.narrow(1, 0, width)?;
         let values = if spec.values_are_keys { keys.clone() } else { kv.narrow(1, width, width)? };
-        self.store(&keys, &values, spec, norms, rope, cache, position)?;
+        self.store((&keys, &values), spec, norms, rope, cache, position)?;
 
         let q = self.heads(&qkv.narrow(1, 0, queries)?, spec.heads, spec.head_dim)?;
         let q = self.turn(&self.head_norm(&q, norms.q.as_ref())?, rope, position)?;

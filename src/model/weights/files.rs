@@ -191,6 +191,13 @@ impl TargetFiles {
         self.source.tensor(&self.source.name(role, post_norms), &shape)
     }
 
+    /// Whether its matrices are quantised.
+    pub fn is_quantised(&self) -> bool {
+        let of = |role| self.stored(role).map(|tensor| tensor.dtype);
+        let dense = [GgmlDType::F32, GgmlDType::F16, GgmlDType::BF16];
+        of(Role::Layer(0, Part::Q)).is_ok_and(|dtype| !dense.contains(&dtype))
+    }
+
     /// Ids that end an answer, of `generation_config.json` and `config.json`, or of the GGUF
     /// metadata (end of sequence, of turn, of message).
     ///

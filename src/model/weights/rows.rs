@@ -2,8 +2,8 @@
 
 use super::{RawTensor, byte_len};
 use anyhow::{Result, bail, ensure};
-use candle_core::Device;
-use candle_core::quantized::{QStorage, QTensor};
+use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use candle_core::{Device, Tensor};
 use std::borrow::Cow;
 
 impl RawTensor<'_> {
@@ -44,6 +44,23 @@ impl RawTensor<'_> {
     /// The same with bytes of its own.
     pub fn into_owned(self) -> RawTensor<'static> {
         RawTensor { bytes: Cow::Owned(self.bytes.into_owned()), ..self }
+    }
+
+    /// A dense matrix in 8 bits (Q8_0); one that is quantised, or whose rows are no whole
+    /// blocks, as it is.
+    ///
+    /// # Errors
+    /// When the bytes do not fit the shape.
+    pub fn compressed(self) -> Result<Self> {
+        let dense = [GgmlDType::F32, GgmlDType::F16, GgmlDType::BF16].contains(&self.dtype);
+        let wanted = GgmlDType::Q8_0;
+        let whole = self.shape.last().is_some_and(|width| width % wanted.block_size() == 0);
+        if !dense || !whole || self.shape.len() != 2 {
+            return Ok(self);
+        }
+        let tensor = Tensor::from_vec(self.to_f32()?, self.shape.as_slice(), &Device::Cpu)?;
+        let bytes = QTensor::quantize(&tensor, wanted)?.data()?.into_owned();
+        Ok(RawTensor { dtype: wanted, bytes: bytes.into(), ..self })
     }
 
     /// As candle's quantised tensor.

@@ -32,13 +32,15 @@ impl App {
             }
             EngineEvent::Round(round) => self.on_round(*round),
             EngineEvent::RunFinished { reason, totals } => {
-                self.running = None;
-                if let Some(answer) = self.open_answer() {
+                // After an error there is nothing left to finish.
+                let open = self.running.take().and_then(|_| self.transcript.last_answer_mut());
+                if let Some(answer) = open.filter(|answer| answer.finished.is_none()) {
                     answer.finished = Some((reason, totals));
                 }
             }
             EngineEvent::VerifyCost { context, points } => {
                 self.measuring = false;
+                self.notice = None;
                 self.verify_cost = Some((context, points));
             }
             EngineEvent::Notice(message) => self.tell(message.level, in_words(&message)),
@@ -69,8 +71,7 @@ impl App {
 
     fn on_round(&mut self, round: Round) {
         if round.drafted.is_empty() {
-            self.plain.count += 1;
-            self.plain.us += round.total_us();
+            self.plain.add(round.total_us());
         }
         self.context_used = round.kv_len + 1;
         self.set_phase(Phase::Decoding);

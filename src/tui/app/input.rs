@@ -8,15 +8,11 @@ use crate::tui::effect::Effect;
 use crate::tui::events::Input;
 use crate::tui::theme::{BUILT_IN, Theme};
 use crate::tui::transcript::{Item, Note};
-use crossterm::event::{KeyEvent, MouseEventKind};
+use crossterm::event::KeyEvent;
 use std::time::{Duration, Instant};
 
 /// A second Ctrl+C within this time quits.
 const TWICE: Duration = Duration::from_secs(1);
-/// Rows a notch of the wheel scrolls.
-const WHEEL: isize = 3;
-/// Most bytes of text sent to a terminal's clipboard: beyond it terminals drop the sequence.
-const CLIPBOARD: usize = 56_000;
 
 impl App {
     pub(super) fn on_input(&mut self, input: Input, now: Instant) -> Vec<Effect> {
@@ -26,21 +22,16 @@ impl App {
                 self.composer.paste(&text);
                 Vec::new()
             }
-            Input::Mouse(mouse) => {
-                match mouse.kind {
-                    MouseEventKind::ScrollUp => self.scroll_by(-WHEEL),
-                    MouseEventKind::ScrollDown => self.scroll_by(WHEEL),
-                    _ => {}
-                }
-                Vec::new()
-            }
+            Input::Mouse(mouse) => self.on_mouse(mouse),
             Input::Redraw => Vec::new(),
         }
     }
 
     fn on_key(&mut self, key: KeyEvent, now: Instant) -> Vec<Effect> {
+        self.selection = None;
         match self.keymap.action(&key) {
             Some(action) => self.act(action, now),
+            None if self.picker.is_some() => Vec::new(),
             None => {
                 self.overlay = None;
                 self.walk = None;
@@ -51,6 +42,9 @@ impl App {
     }
 
     fn act(&mut self, action: Action, now: Instant) -> Vec<Effect> {
+        if let Some(effects) = self.act_on_picker(action) {
+            return effects;
+        }
         if self.overlay.is_some() && self.act_on_overlay(action) {
             return Vec::new();
         }
@@ -138,7 +132,7 @@ impl App {
         true
     }
 
-    fn scroll_by(&mut self, rows: isize) {
+    pub(super) fn scroll_by(&mut self, rows: isize) {
         match &mut self.overlay {
             Some(Overlay::Help(top)) => *top = top.saturating_add_signed(rows),
             _ => self.scroll.by(rows),
@@ -167,6 +161,9 @@ impl App {
         self.interrupted = Some(now);
         let key = self.keymap.hint(Action::Interrupt);
         self.say(Level::Info, format!("{key} again quits"));
+        if self.running.is_none() && matches!(self.engine, EngineState::Loading { .. }) {
+            return vec![Effect::Cancel];
+        }
         self.stop()
     }
 
@@ -269,15 +266,18 @@ impl App {
                 None => self.say(Level::Warning, "there is no message to take back"),
             },
             Command::Copy => return self.copy_answer(),
+            Command::Theme(name) if name.is_empty() => self.pick_theme(),
             Command::Theme(name) => self.set_theme(&name),
             Command::Explain => self.toggle_explain(),
             Command::Cost => return self.measure_cost(),
             Command::Pair(name) => {
-                let pair = if name.is_empty() { self.pair.clone() } else { name };
-                self.engine =
-                    EngineState::Loading { stage: format!("starting {pair}"), done: 0, total: 0 };
-                self.context_used = 0;
-                return vec![Effect::StartEngine(pair)];
+                if !name.is_empty() {
+                    return self.load_pair(name);
+                }
+                // With nothing to choose from, or nothing loaded, the same one again.
+                if self.engine == EngineState::Ended || !self.pick_pair() {
+                    return self.load_pair(self.pair.clone());
+                }
             }
             Command::Quit => return vec![Effect::Quit],
         }
@@ -317,20 +317,12 @@ impl App {
     fn copy_answer(&mut self) -> Vec<Effect> {
         let text = self.transcript.last_answer().map(|answer| answer.content.clone());
         match text.filter(|text| !text.is_empty()) {
-            None => self.say(Level::Warning, "there is no answer to copy"),
-            Some(text) if text.len() > CLIPBOARD => {
-                let size = text.len() / 1000;
-                let limit = CLIPBOARD / 1000;
-                let what =
-                    format!("{size} kB are too much for a terminal's clipboard ({limit} kB)");
-                self.say(Level::Warning, what);
-            }
-            Some(text) => {
-                self.say(Level::Info, "the answer was sent to the terminal's clipboard");
-                return vec![Effect::Copy(text)];
+            Some(text) => self.copy(text).into_iter().collect(),
+            None => {
+                self.say(Level::Warning, "there is no answer to copy");
+                Vec::new()
             }
         }
-        Vec::new()
     }
 
     fn set_mode(&mut self, mode: Option<Mode>) {

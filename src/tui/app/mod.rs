@@ -3,19 +3,26 @@
 
 mod engine;
 mod input;
+mod mouse;
+mod picker;
 mod walk;
 
+pub use mouse::{Selection, Shown};
+pub use picker::{PairChoice, Picker};
 pub use walk::Walk;
 
 use super::caps::{Caps, Depth};
 use super::composer::Composer;
 use super::effect::Effect;
 use super::events::Input;
+use super::glyphs::{ASCII, Glyphs, UNICODE};
 use super::keymap::Keymap;
 use super::scroll::Scroll;
-use super::theme::{ASCII, Glyphs, Theme, UNICODE};
+use super::theme::Theme;
 use super::transcript::{Item, Note, Transcript};
 use crate::event::*;
+use crate::stats::Spread;
+use std::collections::VecDeque;
 use std::time::Instant;
 
 /// What happened.
@@ -117,19 +124,32 @@ pub struct Dress {
     pub depth: Depth,
 }
 
-/// Plain steps of the session, the measure of every speed-up.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct PlainSteps {
-    /// How many were seen.
-    pub count: usize,
-    /// Their time.
-    pub us: u64,
-}
+/// Plain steps of the session, the measure of every speed-up: the last ones, since the machine
+/// may have been busy before.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PlainSteps(VecDeque<u64>);
 
 impl PlainSteps {
-    /// Mean time of one.
-    pub fn mean_us(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.us as f64 / self.count as f64)
+    /// Steps that are remembered.
+    const MOST: usize = 64;
+
+    /// One more took `us`.
+    pub fn add(&mut self, us: u64) {
+        if self.0.len() == Self::MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(us);
+    }
+
+    /// How many are remembered.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The median of their times, which a few slow ones do not move.
+    pub fn median_us(&self) -> Option<f64> {
+        let times: Vec<f64> = self.0.iter().map(|us| *us as f64).collect();
+        (!times.is_empty()).then(|| Spread::of(&times).median)
     }
 }
 
@@ -156,6 +176,10 @@ pub struct App {
     pub notice: Option<(Level, String)>,
     /// What lies over the screen.
     pub overlay: Option<Overlay>,
+    /// The list that is open.
+    pub picker: Option<Picker>,
+    /// The pairs that can be chosen.
+    pub pairs: Vec<PairChoice>,
     /// What the panel shows.
     pub panel: Panel,
     /// Cells that the panel beside the transcript is wider than usual.
@@ -170,6 +194,10 @@ pub struct App {
     pub walk: Option<Walk>,
     /// Whether the mouse is heard.
     pub mouse: bool,
+    /// What is selected with it.
+    pub selection: Option<Selection>,
+    /// Where the last frame put the transcript.
+    pub shown: Shown,
     /// Colours and marks.
     pub dress: Dress,
     /// Keys.
@@ -205,6 +233,8 @@ pub struct Start {
     pub keymap: Keymap,
     /// Messages of earlier sessions.
     pub history: Vec<String>,
+    /// The pairs that can be chosen.
+    pub pairs: Vec<PairChoice>,
 }
 
 impl App {
@@ -222,6 +252,8 @@ impl App {
             scroll: Scroll::default(),
             notice: None,
             overlay: None,
+            picker: None,
+            pairs: start.pairs,
             panel: Panel::default(),
             panel_extra: 0,
             explain: false,
@@ -229,6 +261,8 @@ impl App {
             colouring: Colouring::default(),
             walk: None,
             mouse: true,
+            selection: None,
+            shown: Shown::default(),
             dress: Dress { theme: start.theme, glyphs, epoch: 0, depth: start.caps.depth },
             keymap: start.keymap,
             plain: PlainSteps::default(),

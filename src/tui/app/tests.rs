@@ -45,6 +45,9 @@ fn answers_go_back_as_ids() {
 fn a_failed_prompt_comes_back() {
     let mut app = ready_app();
     ask(&mut app, "please fail");
+    let finished =
+        EngineEvent::RunFinished { reason: FinishReason::Failed, totals: Totals::default() };
+    happen(&mut app, Event::Engine(finished));
     assert_eq!(app.composer.text(), "please fail");
     assert!(app.running.is_none());
     assert!(matches!(app.transcript.items[..], [Item::Notice(Level::Error, _)]));
@@ -96,6 +99,15 @@ fn ctrl_c_stops_then_quits() {
     let later = start + Duration::from_secs(2);
     assert_eq!(update(&mut app, ctrl_c(), later), [Effect::Cancel]);
     assert_eq!(update(&mut app, ctrl_c(), later + Duration::from_millis(300)), [Effect::Quit]);
+}
+
+/// B46: Ctrl+C while the model is loaded, or fetched, ends that only.
+#[test]
+fn ctrl_c_ends_loading() {
+    let mut app = new_app();
+    assert_eq!(act(&mut app, Action::Interrupt), [Effect::Cancel]);
+    happen(&mut app, Event::EngineEnded);
+    assert_eq!(app.engine, EngineState::Ended);
 }
 
 #[test]
@@ -191,10 +203,14 @@ fn only_plain_steps_are_the_measure_of_speed() {
     let mut app = ready_app();
     app.generate.block_size = BlockSize::Fixed(4);
     ask(&mut app, "code");
-    assert_eq!(app.plain.mean_us(), None);
+    assert_eq!(app.plain.median_us(), None);
     app.generate.mode = Mode::Baseline;
     ask(&mut app, "code");
-    assert_eq!(app.plain.count, app.transcript.last_answer().unwrap().rounds.len());
+    assert!(app.plain.count() > 0);
+    let mut steps = PlainSteps::default();
+    (0..1000).for_each(|_| steps.add(900));
+    steps.add(10);
+    assert_eq!((steps.count(), steps.median_us()), (64, Some(900.0)));
 }
 
 #[test]

@@ -10,9 +10,16 @@ use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 use ratatui::style::{Modifier, Style};
 use std::ops::Range;
 
-/// The rows of `block`, which stands at `base` in the whole text.
-pub fn render(block: &str, base: usize, look: Look<'_>, code: &mut Highlighter) -> Vec<Row> {
+/// The rows of `block`, which stands at `base` in the whole text, its plain text in `role`.
+pub fn render(
+    block: &str,
+    base: usize,
+    role: Role,
+    look: Look<'_>,
+    code: &mut Highlighter,
+) -> Vec<Row> {
     let mut renderer = Renderer::new(block, base, look, code);
+    renderer.styles = vec![look.theme.style(role)];
     let masked = blocks::mask(block);
     for (event, range) in Parser::new_ext(&masked, blocks::options()).into_offset_iter() {
         renderer.event(event, range);
@@ -61,7 +68,7 @@ impl<'a> Renderer<'a> {
             rows: Vec::new(),
             line: Row::new(),
             prefixes: Vec::new(),
-            styles: vec![look.theme.style(Role::Assistant)],
+            styles: Vec::new(),
             lists: Vec::new(),
             links: Vec::new(),
             code: None,

@@ -68,7 +68,7 @@ pub fn tau_bar(stats: &RunStats, most: usize, cells: usize, app: &App) -> Row {
 
 /// τ at which drafting pays, where a plain step's time is known.
 pub fn break_even(stats: &RunStats, app: &App) -> Option<f64> {
-    stats.break_even_tau(app.plain.mean_us()?)
+    stats.break_even_tau(app.plain.median_us()?)
 }
 
 /// Whether it pays, in words.
@@ -78,7 +78,7 @@ pub fn verdict(stats: &RunStats, app: &App) -> Piece {
     if stats.speculative.0 == 0 {
         return Piece::new("plain decoding: one token a round", style(Role::Muted));
     }
-    let Some(speedup) = app.plain.mean_us().and_then(|plain| stats.speedup(plain)) else {
+    let Some(speedup) = app.plain.median_us().and_then(|plain| stats.speedup(plain)) else {
         return Piece::new("no plain step seen yet to compare with", style(Role::Muted));
     };
     match speedup {

@@ -6,6 +6,7 @@ mod cost;
 mod gauges;
 mod help;
 mod paint;
+mod picker;
 mod round;
 mod side;
 mod slots;
@@ -101,6 +102,9 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
     status::bottom(&mut Canvas::new(buffer, bottom), app);
     let cursor = composer::draw(buffer, composer, app);
     composer::popup(buffer, composer, app);
+    if let Some(picker) = &app.picker {
+        return picker::draw(buffer, area, app, picker);
+    }
     match app.overlay {
         Some(Overlay::Help(top)) => help::draw(buffer, area, app, top),
         Some(Overlay::Stats) => stats::draw(buffer, area, app),

@@ -51,6 +51,22 @@ impl<'a> Canvas<'a> {
         self.row(x, y, row);
     }
 
+    /// The part of the screen that this is.
+    pub fn area(&self) -> Rect {
+        self.area
+    }
+
+    /// Lay `style` over the cells `columns` of row `y`.
+    pub fn restyle(&mut self, columns: std::ops::Range<usize>, y: usize, style: Style) {
+        let end = columns.end.min(self.width());
+        if columns.start >= end || y >= self.height() {
+            return;
+        }
+        let x = self.area.x + columns.start as u16;
+        let width = (end - columns.start) as u16;
+        self.buffer.set_style(Rect { x, y: self.area.y + y as u16, width, height: 1 }, style);
+    }
+
     /// A rule over row `y`, with a title in it.
     pub fn rule(&mut self, y: usize, title: &[Piece], app: &App) {
         let style = app.dress.theme.style(Role::Border);

@@ -10,6 +10,9 @@ use crate::tui::theme::Role;
 use crate::tui::transcript::Answer;
 use crate::tui::wrap::{self, Break, Piece, Row};
 
+/// Rounds of a momentary figure.
+const WINDOW: usize = 16;
+
 /// Draw the shown round into a tall area.
 pub fn draw(canvas: &mut Canvas<'_>, app: &App) {
     let Some((answer, round, live)) = app.shown_round() else {
@@ -81,7 +84,11 @@ fn heading(
         PlannedBy::Budget => ", token limit near",
         PlannedBy::Room => ", context nearly full",
     };
-    let what = format!("{of}   block of {}{planned}", round.block_size);
+    let expected = match round.expected {
+        Some(tokens) if canvas.width() >= 60 => format!(", {tokens:.1} tokens expected"),
+        _ => String::new(),
+    };
+    let what = format!("{of}   block of {}{planned}{expected}", round.block_size);
     canvas.text(x, 0, &what, style(Role::Muted));
     let committed = round.committed.len();
     let x = canvas.text(1, 1, &slots::in_words(round), style(Role::Text));
@@ -160,57 +167,92 @@ fn target_text(slot: &Slot, cells: usize, app: &App) -> Row {
 }
 
 fn gauge_rows(width: usize, tall: bool, app: &App, answer: &Answer, round: &Round) -> Vec<Row> {
-    let style = |role| app.dress.theme.style(role);
-    let muted = style(Role::Muted);
     let cells = width.saturating_sub(2);
     let stats = &answer.stats;
+    let mut rows = Vec::new();
+    if app.explain {
+        rows.extend(explained(SLOTS, cells, app));
+        rows.push(Row::new());
+    }
+    rows.extend(time_section(round, cells, app));
+    rows.push(Row::new());
+    rows.extend(pays_section(answer, cells, app));
+    rows.push(Row::new());
+    if !stats.slots.is_empty() {
+        rows.push(titled("Accepted by slot", "if all before were", app));
+        rows.extend(slot_rows(stats, cells, if tall { 3 } else { 1 }, app));
+        if app.explain {
+            rows.extend(explained(BY_SLOT, cells, app));
+        }
+        rows.push(Row::new());
+    }
+    rows.push(titled("Tokens by round", "newest right", app));
     let most = gauges::most(app, &answer.rounds);
-    let tau = app.dress.glyphs.tau;
+    rows.extend(gauges::tau_history(&answer.rounds, most, cells, if tall { 2 } else { 1 }, app));
+    rows
+}
+
+const SLOTS: &str = "The draft guessed all of the left column in one quick pass. The target, in \
+                     one pass too, says what it would have written in each place. The guesses \
+                     are kept up to the first wrong one; there the target's own token is taken.";
+const TIME: &str = "Guessing is quick. Checking the whole block takes one pass of the large model, \
+                    little longer than a single token would.";
+const PAYS: &str = "A round brings at least one token, at best a whole block, but takes longer \
+                    than a plain step. Beyond the mark the extra tokens outweigh that. The text \
+                    is the same either way.";
+const BY_SLOT: &str = "How often the guess is right in each place: less, the further it is from \
+                       what is known.";
+
+fn titled(title: &str, rest: &str, app: &App) -> Row {
+    let style = |role| app.dress.theme.style(role);
+    vec![
+        Piece::new(title, style(Role::Strong)),
+        Piece::new(format!("  {rest}"), style(Role::Muted)),
+    ]
+}
+
+fn time_section(round: &Round, cells: usize, app: &App) -> Vec<Row> {
     let mut rows = vec![
-        vec![
-            Piece::new("Time of this round", style(Role::Strong)),
-            Piece::new(format!("  {}", time(round.total_us() as f64)), muted),
-        ],
+        titled("Time of this round", &time(round.total_us() as f64), app),
         gauges::time_bar(round, cells, app),
         gauges::time_legend(round, app),
     ];
     if app.explain {
-        rows.extend(explained("The draft guesses a block in one quick pass; the target checks all of it in one pass that costs little more than a single token.", cells, app));
+        rows.extend(explained(TIME, cells, app));
     }
-    rows.push(Row::new());
+    rows
+}
+
+fn pays_section(answer: &Answer, cells: usize, app: &App) -> Vec<Row> {
+    let style = |role| app.dress.theme.style(role);
+    let muted = style(Role::Muted);
+    let stats = &answer.stats;
+    let tau = app.dress.glyphs.tau;
     let mut figures = vec![
         Piece::new(format!("{tau} {:.2}", stats.tau()), style(Role::Tau)),
         Piece::new(" tokens a round", muted),
     ];
+    if answer.rounds.len() > WINDOW {
+        let mut last = RunStats::default();
+        answer.rounds.iter().rev().take(WINDOW).for_each(|round| last.add(round));
+        figures.push(Piece::new(format!(", of the last {WINDOW} {:.2}", last.tau()), muted));
+    }
+    let mut verdict = vec![gauges::verdict(stats, app)];
     if let Some(even) = gauges::break_even(stats, app) {
-        figures
-            .push(Piece::new(format!("   {} ", app.dress.glyphs.bar[2]), style(Role::BreakEven)));
-        figures.push(Piece::new(format!("pays from {even:.2}"), muted));
+        let mark = format!("  {} ", app.dress.glyphs.bar[2]);
+        verdict.push(Piece::new(mark, style(Role::BreakEven)));
+        verdict.push(Piece::new(format!("pays from {even:.2}"), muted));
     }
-    rows.push(vec![Piece::new("Does it pay?", style(Role::Strong))]);
-    rows.push(gauges::tau_bar(stats, most, cells, app));
-    rows.push(figures);
-    rows.push(vec![gauges::verdict(stats, app)]);
+    let most = gauges::most(app, &answer.rounds);
+    let mut rows = vec![
+        vec![Piece::new("Does it pay?", style(Role::Strong))],
+        gauges::tau_bar(stats, most, cells, app),
+        figures,
+        verdict,
+    ];
     if app.explain {
-        rows.extend(explained("A round brings at least one token, at best a whole block. It takes longer than a plain step; beyond the mark the extra tokens outweigh that.", cells, app));
+        rows.extend(explained(PAYS, cells, app));
     }
-    rows.push(Row::new());
-    if !stats.slots.is_empty() {
-        rows.push(vec![
-            Piece::new("Accepted by slot", style(Role::Strong)),
-            Piece::new("  if all before were", muted),
-        ]);
-        rows.extend(slot_rows(stats, cells, if tall { 3 } else { 1 }, app));
-        if app.explain {
-            rows.extend(explained("How often the draft is right in each place. It falls with the distance from what is known.", cells, app));
-        }
-        rows.push(Row::new());
-    }
-    rows.push(vec![
-        Piece::new("Tokens by round", style(Role::Strong)),
-        Piece::new("  newest right", muted),
-    ]);
-    rows.extend(gauges::tau_history(&answer.rounds, most, cells, if tall { 2 } else { 1 }, app));
     rows
 }
 

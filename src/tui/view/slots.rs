@@ -3,7 +3,8 @@
 
 use crate::event::{Round, Token};
 use crate::tui::app::App;
-use crate::tui::theme::{Glyphs, Role};
+use crate::tui::glyphs::Glyphs;
+use crate::tui::theme::Role;
 
 /// What became of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +74,7 @@ pub fn slots(round: &Round, app: &App) -> Vec<Slot> {
     for (i, draft) in round.drafted.iter().enumerate() {
         let fate = match i.cmp(&round.accepted) {
             std::cmp::Ordering::Less => Fate::Accepted,
+            std::cmp::Ordering::Equal if is_cut(round) => Fate::Discarded,
             std::cmp::Ordering::Equal => Fate::Rejected,
             std::cmp::Ordering::Greater => Fate::Discarded,
         };
@@ -97,6 +99,13 @@ pub fn slots(round: &Round, app: &App) -> Vec<Slot> {
     slots
 }
 
+/// Whether the block was cut by the answer's end, not by a wrong draft.
+fn is_cut(round: &Round) -> bool {
+    let at = round.accepted;
+    let ids = round.drafted.get(at).zip(round.target.get(at));
+    ids.is_some_and(|(draft, target)| draft.id == target.id)
+}
+
 /// A token's text with the blanks at its start visible.
 pub fn visible(text: &str, app: &App) -> String {
     let blank = if app.dress.glyphs.horizontal == "-" { "_" } else { "␣" };
@@ -110,6 +119,9 @@ pub fn in_words(round: &Round) -> String {
     let drafts = round.drafted.len();
     match (drafts, round.rejected()) {
         (0, _) => "plain step: nothing drafted".into(),
+        (_, true) if is_cut(round) => {
+            format!("kept {} of {drafts}, the answer ends", round.accepted)
+        }
         (_, true) => format!("kept {} of {drafts}, +1 correction", round.accepted),
         (_, false) => format!("kept all {drafts}, +1 bonus"),
     }

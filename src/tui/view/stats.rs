@@ -38,7 +38,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App) {
             time(round)
         );
         let x = canvas.text(0, y, &line, style(Role::Text));
-        let speed = app.plain.mean_us().and_then(|plain| stats.speedup(plain));
+        let speed = app.plain.median_us().and_then(|plain| stats.speedup(plain));
         if let Some(speed) = speed {
             let role = if speed < 0.98 { Role::Loss } else { Role::Gain };
             canvas.text(x + 2, y, &format!("{speed:.2}{}", app.dress.glyphs.times), style(role));
@@ -49,11 +49,11 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App) {
         canvas.text(0, 1, "no answer yet", muted);
         y += 1;
     }
-    let plain = match app.plain.mean_us() {
+    let plain = match app.plain.median_us() {
         Some(us) => format!(
-            "A plain step takes {} (mean of {} seen); speeds are relative to it.",
+            "A plain step takes {} (median of the last {}); speeds are relative to it.",
             time(us),
-            app.plain.count
+            app.plain.count()
         ),
         None => "No plain step was seen yet: answer once in baseline mode to compare.".into(),
     };

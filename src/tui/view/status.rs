@@ -108,11 +108,11 @@ fn state(app: &App) -> Row {
     let Some(running) = app.running else {
         return match &app.engine {
             EngineState::Ready(_) => word("ready", Role::Ok),
-            EngineState::Loading { done, total, .. } if *total > 0 => {
+            EngineState::Loading { stage, done, total } if *total > 0 => {
                 let percent = 100.0 * *done as f64 / *total as f64;
-                word(&format!("loading {percent:.0}%"), Role::Text)
+                word(&format!("{stage} {percent:.0}%"), Role::Text)
             }
-            EngineState::Loading { .. } => word(&format!("loading{ellipsis}"), Role::Text),
+            EngineState::Loading { stage, .. } => word(&format!("{stage}{ellipsis}"), Role::Text),
             EngineState::Ended => word("no model", Role::Error),
         };
     };

@@ -2,8 +2,8 @@ use super::*;
 use crate::tui::action::Action;
 use crate::tui::app::{Colouring, Event};
 use crate::tui::events::Input;
+use crate::tui::glyphs::ASCII;
 use crate::tui::testing::*;
-use crate::tui::theme::ASCII;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
@@ -154,6 +154,9 @@ fn windows_over_the_screen() {
     app.composer.set("/t");
     insta::assert_snapshot!("popup_80x24", grid(&drawn(&mut app, 80, 24)));
     app.composer.set("");
+    submit(&mut app, "/theme");
+    insta::assert_snapshot!("themes_80x24", grid(&drawn(&mut app, 80, 24)));
+    act(&mut app, Action::Back);
     act(&mut app, Action::Stats);
     insta::assert_snapshot!("stats_80x24", grid(&drawn(&mut app, 80, 24)));
     act(&mut app, Action::Help);
@@ -180,7 +183,7 @@ fn a_walked_token_is_marked_and_its_round_shown() {
 fn a_loss_is_said() {
     let mut app = ready_app();
     ask(&mut app, "hello");
-    app.plain = crate::tui::app::PlainSteps { count: 10, us: 10 * 3_000 };
+    (0..64).for_each(|_| app.plain.add(3_000));
     let screen = grid(&drawn(&mut app, 120, 40));
     assert!(screen.contains("slower than plain"), "{screen}");
 }

@@ -3,7 +3,7 @@
 use super::gauges;
 use super::paint::{Canvas, dotted, time};
 use crate::event::{FinishReason, Outcome};
-use crate::tui::app::{App, Colouring, EngineState, Phase};
+use crate::tui::app::{App, Colouring, EngineState, Phase, Shown};
 use crate::tui::markdown::Look;
 use crate::tui::theme::Role;
 use crate::tui::transcript::{Answer, Item, level_role};
@@ -36,6 +36,7 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &mut App) {
         }
         None => top,
     };
+    app.shown = Shown { area: canvas.area(), top, indent: INDENT };
     let mut first = 0;
     for (index, item_height) in heights.into_iter().enumerate() {
         let end = first + item_height;
@@ -43,6 +44,14 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &mut App) {
             draw_item(canvas, app, index, look, first as isize - top as isize);
         }
         first = end;
+    }
+    if let Some(selection) = app.selection {
+        let style = app.dress.theme.style(Role::Selection);
+        for y in 0..height {
+            let cells = selection.cells(top + y);
+            let end = cells.end.min(width);
+            canvas.restyle(INDENT + cells.start..INDENT + end.max(cells.start), y, style);
+        }
     }
     let below = app.scroll.below();
     if !app.scroll.follows() && below > 0 {
@@ -244,7 +253,7 @@ fn footer_row(app: &App, answer: &Answer, room: usize) -> Row {
             }
             if answer.stats.speculative.0 > 0 {
                 parts.push(muted(format!("{} {:.2}", app.dress.glyphs.tau, totals.tau)));
-                if app.plain.mean_us().is_some() {
+                if app.plain.median_us().is_some() {
                     parts.push(gauges::verdict(&answer.stats, app));
                 }
             }
@@ -303,7 +312,10 @@ fn welcome(canvas: &mut Canvas<'_>, app: &App) {
                 None => model.target.name.clone(),
             };
             let x = canvas.text(INDENT, y, "ready  ", style(Role::Ok));
-            canvas.text(x, y, &crate::text::sanitise_line(&draft), style(Role::Text));
+            let room = canvas.width().saturating_sub(x + 2);
+            let draft = crate::text::sanitise_line(&draft);
+            let draft = wrap::truncate(&draft, room, app.dress.glyphs.ellipsis);
+            canvas.text(x, y, &draft, style(Role::Text));
         }
         EngineState::Loading { stage, done, total } => {
             canvas.text(INDENT, y, stage, style(Role::Text));

@@ -1,0 +1,171 @@
+//! The demo pair, end to end: a real 135M chat model and the draft that the program carries.
+//!
+//! The target comes from `DFLASH_DEMO_TARGET`, else from the data folder, else it is fetched
+//! (98 MB). Where that is impossible the tests are skipped with the reason, unless `CI` is set:
+//! there they must run.
+
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Output;
+use std::sync::OnceLock;
+
+fn program(args: &[&str]) -> Output {
+    assert_cmd::Command::cargo_bin("dflash-chat").unwrap().args(args).output().unwrap()
+}
+
+/// Whether the demo target is there; says why if not.
+fn available() -> bool {
+    static AVAILABLE: OnceLock<bool> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| {
+        if std::env::var_os("DFLASH_DEMO_TARGET").is_some() {
+            return true;
+        }
+        let pull = program(&["models", "pull", "smollm2-135m"]);
+        if pull.status.success() {
+            return true;
+        }
+        let why = String::from_utf8_lossy(&pull.stderr).into_owned();
+        assert!(std::env::var_os("CI").is_none(), "the demo target cannot be had: {why}");
+        eprintln!("skipped: the demo target cannot be had: {why}");
+        false
+    })
+}
+
+fn events(args: &[&str]) -> Vec<Value> {
+    let output = program(args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
+}
+
+fn of<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    events.iter().filter(|event| event["type"] == kind).collect()
+}
+
+fn ids(value: &Value) -> Vec<u64> {
+    let id = |v: &Value| v.as_u64().unwrap_or_else(|| v["id"].as_u64().unwrap());
+    value.as_array().unwrap().iter().map(id).collect()
+}
+
+#[test]
+fn the_first_question_is_answered_speculatively() {
+    if !available() {
+        return;
+    }
+    let output = program(&["run", "What is the capital of France?"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("Paris"), "{text}");
+    assert!(!text.contains('\x1b'), "escape codes in a pipe");
+
+    let events = events(&["run", "What is the capital of France?", "--format", "jsonl"]);
+    for (i, event) in events.iter().enumerate() {
+        assert_eq!(event["seq"], i, "the sequence has a gap");
+    }
+    assert_eq!(of(&events, "model_ready")[0]["block_size"], 8);
+    assert_eq!(of(&events, "run_started")[0]["mode"], "speculative");
+    let rounds = of(&events, "round");
+    let finished = of(&events, "run_finished")[0];
+    assert_eq!(finished["reason"], "eos");
+    let committed: usize = rounds.iter().map(|r| r["committed"].as_array().unwrap().len()).sum();
+    assert_eq!(finished["totals"]["tokens"], committed + 1);
+    for round in rounds {
+        let accepted = round["accepted"].as_u64().unwrap() as usize;
+        assert_eq!(
+            ids(&round["committed"])[..accepted],
+            ids(&round["drafted"])[..accepted],
+            "{round}"
+        );
+    }
+}
+
+/// The trainer's own runs in f32: ids, drafts and accepted counts of every round.
+#[test]
+fn rounds_equal_the_trainers_in_f32() {
+    if !available() {
+        return;
+    }
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/demo_parity.json");
+    let parity: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    for prompt in parity["prompts"].as_array().unwrap() {
+        let events = events(&[
+            "run",
+            prompt["prompt"].as_str().unwrap(),
+            "--no-chat-template",
+            "--quant",
+            "none",
+            "--block-size",
+            "8",
+            "--max-tokens",
+            "48",
+            "--format",
+            "jsonl",
+        ]);
+        assert_eq!(ids(&of(&events, "run_started")[0]["prompt_ids"]), ids(&prompt["prompt_ids"]));
+        let mut answer = vec![of(&events, "prefill_done")[0]["first"]["id"].as_u64().unwrap()];
+        let rounds = of(&events, "round");
+        let expected = prompt["rounds"].as_array().unwrap();
+        assert_eq!(rounds.len(), expected.len());
+        for (i, (got, want)) in rounds.iter().zip(expected).enumerate() {
+            answer.extend(ids(&got["committed"]));
+            assert_eq!(got["position"], want["start"], "round {i}");
+            assert_eq!(got["anchor"]["id"], want["anchor"], "round {i}");
+            assert_eq!(ids(&got["drafted"]), ids(&want["draft_ids"]), "round {i}");
+            assert_eq!(got["committed"].as_array().unwrap().len(), want["emitted"], "round {i}");
+        }
+        assert_eq!(answer, ids(&prompt["greedy_ids"]));
+    }
+}
+
+/// Greedy speculative ids are the greedy baseline ids, whatever the block size, bit for bit.
+#[test]
+fn speculation_changes_no_token() {
+    if !available() {
+        return;
+    }
+    for size in ["auto", "3", "8"] {
+        let output = program(&[
+            "bench",
+            "--repeat",
+            "1",
+            "--limit",
+            "3",
+            "--max-tokens",
+            "120",
+            "--block-size",
+            size,
+            "--format",
+            "json",
+        ]);
+        // `bench` fails on a mismatch.
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        for prompt in report["prompts"].as_array().unwrap() {
+            assert_eq!(prompt["verdicts"][0]["verdict"], "identical", "{prompt}");
+        }
+    }
+}
+
+/// The same seed gives the same text with and without drafts.
+#[test]
+fn sampling_is_the_same_with_and_without_drafts() {
+    if !available() {
+        return;
+    }
+    let answer = |mode: &str, seed: &str| {
+        let output = program(&[
+            "run",
+            "Tell me a story.",
+            "--temperature",
+            "0.8",
+            "--seed",
+            seed,
+            "--mode",
+            mode,
+            "--max-tokens",
+            "60",
+        ]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(answer("speculative", "1"), answer("baseline", "1"));
+    assert_ne!(answer("speculative", "1"), answer("speculative", "2"));
+}
