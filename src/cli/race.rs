@@ -13,14 +13,15 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use std::io::{IsTerminal, Write};
 
-/// Options of `race`. The lanes share the machine: each has a clock that runs only while it
-/// computes, and the lane whose clock is behind gets the next round. Every lane holds weights
-/// of its own.
+/// Options of `race`.
 #[derive(Debug, Clone, Args)]
 pub struct RaceArgs {
     /// The prompt; `-` reads it from standard input
     pub prompt: String,
-    /// The modes that race, the first being the one that the others are compared with
+    /// The modes that race; the others are compared with the first
+    ///
+    /// Lanes share the machine: each has a clock that runs only while it computes, and the one
+    /// whose clock is behind gets the next round. Each holds weights of its own.
     #[arg(long, value_name = "MODE,MODE", value_delimiter = ',', default_values = ["baseline", "speculative"])]
     lanes: Vec<RaceMode>,
     /// Speculative lanes with these block sizes instead

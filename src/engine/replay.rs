@@ -158,7 +158,6 @@ fn unknown_networks() -> ModelReady {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Generate;
     use crate::record::demo::TRACES;
 
     fn generate() -> EngineCommand {
@@ -216,7 +215,7 @@ mod tests {
         };
         assert_eq!((reason, totals.rounds), (&FinishReason::Cancelled, 1));
         // The engine lives: another answer can be asked for.
-        handle.send(EngineCommand::Generate(Box::new(Generate::default())));
+        handle.send(EngineCommand::Generate(Box::default()));
         handle.send(steer(ReplayControl::Seek(usize::MAX)));
         assert!(answer(&mut handle).len() > 10);
     }
