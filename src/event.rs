@@ -569,6 +569,22 @@ impl Default for Generate {
     }
 }
 
+/// How a replay is steered.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplayControl {
+    /// Stand still.
+    Pause,
+    /// Go on.
+    Resume,
+    /// Stand still after the next round.
+    Step,
+    /// Go to the start of this round (0 is the first); past the last one, to the end.
+    Seek(usize),
+    /// Times the recorded speed.
+    Speed(f32),
+}
+
 /// What a front end may ask. Cancelling is not a command, since the engine's thread is busy
 /// then: see [`crate::engine::CancelToken`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -586,6 +602,11 @@ pub enum EngineCommand {
         context: usize,
         /// Passes a number of rows.
         repeats: usize,
+    },
+    /// Steer a replay; other engines do nothing.
+    Replay {
+        /// What to do.
+        control: ReplayControl,
     },
     /// End the engine's thread.
     Shutdown,

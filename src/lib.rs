@@ -47,6 +47,7 @@ pub mod engine;
 pub mod event;
 pub mod model;
 pub mod race;
+pub mod record;
 pub mod settings;
 pub mod stats;
 pub mod text;

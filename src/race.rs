@@ -1,6 +1,9 @@
-//! Two runs of one prompt, compared.
+//! Two runs of one prompt, compared; and a race of several.
 
-use crate::event::{EngineEvent, FinishReason, RunStarted};
+pub mod report;
+
+use crate::event::{BlockSize, EngineEvent, FinishReason, Generate, Mode, RunStarted};
+use crate::stats::{RunStats, ratio};
 use serde::{Deserialize, Serialize};
 
 /// Below this distance between the two best logits, a difference between two runs on a GPU is
@@ -133,6 +136,101 @@ pub fn compare(baseline: &Transcript, other: &Transcript, exact: bool) -> Verdic
     }
 }
 
+/// How a lane of a race decodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LaneKind {
+    /// Its mode.
+    pub mode: Mode,
+    /// Its block size; of no effect in the baseline.
+    pub block_size: BlockSize,
+}
+
+impl LaneKind {
+    /// What this lane is asked, where all are asked `request`.
+    pub fn request(self, request: &Generate) -> Generate {
+        Generate { mode: self.mode, block_size: self.block_size, ..request.clone() }
+    }
+}
+
+impl std::fmt::Display for LaneKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.mode {
+            Mode::Baseline => f.pad("baseline"),
+            Mode::Speculative => f.pad(&format!("speculative, block {}", self.block_size)),
+        }
+    }
+}
+
+/// One lane of a race: what it has said, and its clock.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lane {
+    /// How it decodes.
+    pub kind: LaneKind,
+    /// What it has said.
+    pub transcript: Transcript,
+    /// What its rounds add up to.
+    pub stats: RunStats,
+    /// Its clock: time of its prefill and rounds, in microseconds. It stands while others compute.
+    pub clock_us: u64,
+}
+
+/// A race: several runs of one prompt. Fed with the lanes' events; the first lane is the one
+/// that the others are compared with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Race {
+    /// The lanes.
+    pub lanes: Vec<Lane>,
+}
+
+impl Race {
+    /// Before the start.
+    pub fn new(kinds: &[LaneKind]) -> Race {
+        let lane = |kind: &LaneKind| Lane {
+            kind: *kind,
+            transcript: Transcript::default(),
+            stats: RunStats::default(),
+            clock_us: 0,
+        };
+        Race { lanes: kinds.iter().map(lane).collect() }
+    }
+
+    /// Take an event of a lane into account.
+    pub fn add(&mut self, lane: usize, event: &EngineEvent) {
+        let Some(lane) = self.lanes.get_mut(lane) else { return };
+        lane.transcript.add(event);
+        match event {
+            EngineEvent::PrefillDone { us, .. } => lane.clock_us += us,
+            EngineEvent::Round(round) => {
+                lane.stats.add(round);
+                lane.clock_us += round.total_us();
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether every lane has ended.
+    pub fn finished(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.transcript.reason.is_some())
+    }
+
+    /// How a lane's answer compares with the first lane's; `None` for a lane that is not there.
+    pub fn verdict(&self, lane: usize, exact: bool) -> Option<Verdict> {
+        let (first, lane) = (self.lanes.first()?, self.lanes.get(lane)?);
+        Some(compare(&first.transcript, &lane.transcript, exact))
+    }
+
+    /// How many times faster than the first lane a lane decodes; prefill, which is the same
+    /// work in all, is left out. `None` before both have committed something.
+    pub fn speedup(&self, lane: usize) -> Option<f64> {
+        let us_per_token = |lane: &Lane| {
+            let us = ratio(lane.stats.total_us() as f64, lane.stats.committed as f64);
+            (us > 0.0).then_some(us)
+        };
+        let (first, lane) = (self.lanes.first()?, self.lanes.get(lane)?);
+        Some(us_per_token(first)? / us_per_token(lane)?)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,5 +258,35 @@ mod tests {
         assert_eq!(short, Verdict::Mismatch { at: 2, baseline: Some(3), other: None });
         let stopped = Transcript { reason: Some(FinishReason::Cancelled), ..base.clone() };
         assert!(matches!(compare(&base, &stopped, true), Verdict::NotComparable { .. }));
+    }
+
+    #[test]
+    fn a_race_is_timed_by_the_lanes_own_clocks() {
+        use crate::event::{Round, Token, Totals};
+        let kind = |mode| LaneKind { mode, block_size: BlockSize::Fixed(4) };
+        let mut race = Race::new(&[kind(Mode::Baseline), kind(Mode::Speculative)]);
+        let token = |id| Token { id, text: String::new() };
+        assert_eq!((race.speedup(1), race.finished()), (None, false));
+        for lane in 0..2 {
+            let (first, text) = (token(1), "a".to_string());
+            race.add(lane, &EngineEvent::PrefillDone { tokens: 3, us: 50, first, text });
+        }
+        let round = |ids: &[u32], us| {
+            let committed = ids.iter().map(|id| token(*id)).collect();
+            EngineEvent::Round(Box::new(Round { committed, verify_us: us, ..Round::default() }))
+        };
+        race.add(0, &round(&[2], 10));
+        race.add(0, &round(&[3], 10));
+        race.add(1, &round(&[2, 3], 16));
+        race.add(9, &round(&[2], 10));
+        assert_eq!(race.speedup(1), Some(1.25));
+        assert_eq!([race.lanes[0].clock_us, race.lanes[1].clock_us], [70, 66]);
+        for lane in 0..2 {
+            let (reason, totals) = (FinishReason::Eos, Totals::default());
+            race.add(lane, &EngineEvent::RunFinished { reason, totals });
+        }
+        assert!(race.finished());
+        assert_eq!(race.verdict(1, true), Some(Verdict::Identical { tokens: 3 }));
+        assert_eq!(race.verdict(2, true), None);
     }
 }

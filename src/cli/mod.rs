@@ -6,6 +6,8 @@ pub mod chat;
 pub mod config;
 pub mod models;
 pub mod options;
+pub mod race;
+pub mod replay;
 pub mod run;
 pub mod watch;
 
@@ -37,6 +39,10 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Measure baseline against speculative decoding
     Bench(Box<bench::BenchArgs>),
+    /// Baseline against speculative decoding on one prompt, side by side
+    Race(Box<race::RaceArgs>),
+    /// Play a recorded answer; needs no model
+    Replay(replay::ReplayArgs),
     /// What can run, and where it comes from
     Models(models::ModelsArgs),
     /// The file with your settings
@@ -54,6 +60,8 @@ pub fn main(cli: Cli) -> ExitCode {
         None => done(chat::run(&cli.chat)),
         Some(Command::Run(args)) => done(run::run(&args)),
         Some(Command::Bench(args)) => done(bench::run(&args)),
+        Some(Command::Race(args)) => done(race::run(&args)),
+        Some(Command::Replay(args)) => done(replay::run(&args)),
         Some(Command::Models(args)) => models::run(args),
         Some(Command::Config(args)) => config::run(args),
         Some(Command::Completions { shell }) => {

@@ -9,7 +9,10 @@ use super::{Cancelled, Interrupt, interrupt, start_engine};
 use crate::chat::conversation::{Change, Conversation};
 use crate::chat::store::{Saved, Store, StoreError};
 use crate::engine::EngineHandle;
-use crate::event::{EngineCommand, EngineEvent, FinishReason, Message, Prompt};
+use crate::event::{
+    ChatMessage, EngineCommand, EngineEvent, Envelope, FinishReason, Message, Prompt, Role,
+};
+use crate::record::Recorder;
 use crate::text::sanitise;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -33,6 +36,12 @@ pub struct RunArgs {
     /// What to print
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+    /// Also record every event in a new file, for `dflash-chat replay`
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Where a recording comes from, in words, for its header
+    #[arg(long, value_name = "TEXT", requires = "record", default_value = "dflash-chat run")]
+    pub origin: String,
     /// Model options.
     #[command(flatten)]
     pub model: ModelOptions,
@@ -73,11 +82,15 @@ pub fn run(args: &RunArgs) -> Result<()> {
         }
         None => Talk::Unsaved(Box::default()),
     };
+    let first = || Prompt::Text(asks[0].turns[0].clone());
+    let recorder =
+        |path: &PathBuf| Recorder::create(path, Some(asked.generate(first())), &args.origin);
+    let recorder = args.record.as_ref().map(recorder).transpose()?;
     let mut engine = start_engine(&asked);
     let interrupted = interrupt(engine.cancel.clone())?;
     let printer = Printer::new(args.format);
-    let mut runner =
-        Runner { asked, plain: args.conversation.no_chat_template, interrupted, printer };
+    let plain = args.conversation.no_chat_template;
+    let mut runner = Runner { asked, plain, interrupted, printer, recorder };
     let ready = runner.wait_until_ready(&mut engine)?;
 
     let mut failed = 0;
@@ -107,6 +120,21 @@ pub fn run(args: &RunArgs) -> Result<()> {
         0 => Ok(()),
         _ => bail!("{failed} of {of} prompts failed"),
     }
+}
+
+/// The conversation that begins with `text`.
+pub(super) fn first_prompt(text: String, system: Option<String>, plain: bool) -> Prompt {
+    if plain {
+        return Prompt::Text(text);
+    }
+    let system = system.map(|system| ChatMessage::new(Role::System, system));
+    let user = ChatMessage::new(Role::User, text);
+    Prompt::Messages(system.into_iter().chain([user]).collect())
+}
+
+/// The prompt of the command line, or standard input for `-`.
+pub(super) fn read_prompt(prompt: &str) -> Result<String> {
+    Ok(prompts::single(prompt)?.turns.concat())
 }
 
 fn warn(text: &str) -> Result<()> {
@@ -145,6 +173,7 @@ struct Runner {
     plain: bool,
     interrupted: Interrupt,
     printer: Printer,
+    recorder: Option<Recorder>,
 }
 
 impl Runner {
@@ -152,7 +181,7 @@ impl Runner {
     fn wait_until_ready(&mut self, engine: &mut EngineHandle) -> Result<Change> {
         let mut failure = None;
         while let Some(envelope) = engine.next_blocking() {
-            self.printer.print(&envelope)?;
+            self.tell(&envelope)?;
             match &envelope.event {
                 EngineEvent::ModelReady(_) => {
                     if let Some(change) = Change::of(&envelope.event) {
@@ -186,7 +215,7 @@ impl Runner {
             if let Some(change) = Change::of(&envelope.event) {
                 saved = saved.and(talk.happens(&change));
             }
-            self.printer.print(&envelope)?;
+            self.tell(&envelope)?;
             match envelope.event {
                 EngineEvent::PrefillDone { .. } => begun = true,
                 // An answer that has begun is always finished, one that has not never is.
@@ -209,6 +238,13 @@ impl Runner {
             return Err(self.why(failure));
         }
         Ok(saved?)
+    }
+
+    fn tell(&mut self, envelope: &Envelope) -> Result<()> {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(envelope)?;
+        }
+        self.printer.print(envelope)
     }
 
     /// Why there is no answer.

@@ -1,20 +1,24 @@
 //! Engines answer commands with events. There are three: the [`worker`], which computes;
 //! [`scripted`], which plays a fixed script (tests); and [`replay`], which plays a recording.
 //! A front end sees an [`EngineHandle`] and cannot tell them apart, but for the name in
-//! `model_ready`.
+//! `model_ready`. Several engines can race as [`lanes`].
 
+pub mod lanes;
 pub mod load;
 mod narrate;
+pub mod pacer;
+pub mod replay;
 pub mod scripted;
 pub mod worker;
 
 use crate::event::{EngineCommand, EngineEvent, Envelope, Level, Message};
+use pacer::Pacer;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc as events;
 
 /// The name of the engine's thread; the panic hook of the screen leaves its panics alone.
@@ -40,27 +44,38 @@ impl CancelToken {
     }
 }
 
-/// Where an engine puts its events: numbers them, times them, sends them.
+/// Where an engine puts its events: numbers them, times them, sends them. In a race it also
+/// makes the engine wait for its turn (see [`pacer`]).
 #[derive(Debug)]
 pub struct EventSink {
     seq: u64,
     start: Instant,
     sender: events::UnboundedSender<Envelope>,
+    pacer: Pacer,
 }
 
 impl EventSink {
     /// A sink and the end from which its envelopes are read.
     pub fn channel() -> (EventSink, events::UnboundedReceiver<Envelope>) {
         let (sender, receiver) = events::unbounded_channel();
-        (EventSink { seq: 0, start: Instant::now(), sender }, receiver)
+        let pacer = Pacer::default();
+        (EventSink { seq: 0, start: Instant::now(), sender, pacer }, receiver)
     }
 
     /// Send one event. A front end that has gone is not an error: the engine ends with its
     /// command channel.
     pub fn emit(&mut self, event: EngineEvent) {
         let t_us = self.start.elapsed().as_micros() as u64;
+        let turn = pacer::Turn::after(&event);
+        // Who hears of the end may start the next race at once: leave this one first.
+        if turn == Some(pacer::Turn::Leave) {
+            self.pacer.take(pacer::Turn::Leave);
+        }
         let _ = self.sender.send(Envelope { seq: self.seq, t_us, event });
         self.seq += 1;
+        if let Some(turn @ pacer::Turn::Spend(_)) = turn {
+            self.pacer.take(turn);
+        }
     }
 
     /// Send a notice.
@@ -83,6 +98,12 @@ pub trait Engine {
     /// Carry out one command; `Shutdown` never arrives here. A failure is told as an `error`
     /// event and leaves the engine usable.
     fn handle(&mut self, command: EngineCommand, out: &mut EventSink, cancel: &CancelToken);
+
+    /// What there is to do while no command comes. Returns after how long it wants to be asked
+    /// again; `None` until the next command.
+    fn idle(&mut self, _out: &mut EventSink, _cancel: &CancelToken) -> Option<Duration> {
+        None
+    }
 }
 
 /// A front end's hold on an engine that runs on a thread of its own. Dropping it ends the
@@ -94,12 +115,14 @@ pub struct EngineHandle {
     pub events: events::UnboundedReceiver<Envelope>,
     /// Asks the current work to end.
     pub cancel: CancelToken,
+    /// Makes the engine a lane of a race.
+    pub pacer: Pacer,
     thread: Option<JoinHandle<()>>,
 }
 
 impl EngineHandle {
-    /// Ask for something; an earlier wish to cancel is forgotten. A command to an engine that has ended is lost; its `events` are
-    /// closed then.
+    /// Ask for something; an earlier wish to cancel is forgotten. A command to an engine that
+    /// has ended is lost; its `events` are closed then.
     pub fn send(&self, command: EngineCommand) {
         self.cancel.reset();
         let _ = self.commands.send(command);
@@ -114,6 +137,7 @@ impl EngineHandle {
 impl Drop for EngineHandle {
     fn drop(&mut self) {
         self.cancel.cancel();
+        self.pacer.leave();
         let _ = self.commands.send(EngineCommand::Shutdown);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -134,11 +158,12 @@ where
     let (commands, inbox) = mpsc::channel();
     let cancel = CancelToken::default();
     let token = cancel.clone();
+    let pacer = sink.pacer.clone();
     let thread = std::thread::Builder::new()
         .name(ENGINE_THREAD.into())
         .spawn(move || run(load, sink, inbox, token))
         .ok();
-    EngineHandle { commands, events: receiver, cancel, thread }
+    EngineHandle { commands, events: receiver, cancel, pacer, thread }
 }
 
 fn run<F>(load: F, mut sink: EventSink, inbox: mpsc::Receiver<EngineCommand>, cancel: CancelToken)
@@ -147,11 +172,18 @@ where
 {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let Some(mut engine) = load(&mut sink, &cancel) else { return };
-        while let Ok(command) = inbox.recv() {
-            if command == EngineCommand::Shutdown {
-                return;
+        loop {
+            let command = match engine.idle(&mut sink, &cancel) {
+                None => inbox.recv().ok(),
+                Some(wait) => match inbox.recv_timeout(wait) {
+                    Err(mpsc::RecvTimeoutError::Timeout) => continue,
+                    received => received.ok(),
+                },
+            };
+            match command {
+                None | Some(EngineCommand::Shutdown) => return,
+                Some(command) => engine.handle(command, &mut sink, &cancel),
             }
-            engine.handle(command, &mut sink, &cancel);
         }
     }));
     if let Err(panic) = outcome {

@@ -276,7 +276,7 @@ impl Engine for ScriptedEngine {
                 let points = rows.into_iter().map(point).collect();
                 out.emit(EngineEvent::VerifyCost { context, points });
             }
-            EngineCommand::Shutdown => {}
+            EngineCommand::Replay { .. } | EngineCommand::Shutdown => {}
         }
     }
 }

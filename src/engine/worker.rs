@@ -44,7 +44,7 @@ impl Engine for Worker {
                     Err(error) => out.error(format!("{error:#}"), None),
                 }
             }
-            EngineCommand::Shutdown => {}
+            EngineCommand::Replay { .. } | EngineCommand::Shutdown => {}
         }
     }
 }
