@@ -18,7 +18,9 @@ fn refused_cheaply(path: &Path) {
     assert!(started.elapsed() < Duration::from_secs(1), "{error}");
     assert!(error.lines().count() <= 2, "{error}");
     if let (Some(before), Some(after)) = (before, peak_memory()) {
-        assert!(after - before < 100 << 10, "{} KiB: {error}", after - before);
+        // The kernel's peak is not exact, and may even shrink.
+        let grown = after.saturating_sub(before);
+        assert!(grown < 100 << 10, "{grown} KiB: {error}");
     }
 }
 

@@ -23,6 +23,9 @@ use serde::{Deserialize, Serialize};
 const ADVANTAGE_MEMORY: f64 = 0.9;
 /// Plain rounds between two probes: at first, and at most.
 const PROBE_GAPS: (u32, u32) = (6, 96);
+/// Plain steps that make a cost to rely on, and rounds between two of them until then.
+const PLAIN_SAMPLES: u32 = 6;
+const PLAIN_SPACING: u32 = 3;
 /// Rounds after which a plain step is measured again.
 const PLAIN_CHECK: u32 = 160;
 
@@ -105,8 +108,10 @@ impl Planner {
         if most == 0 {
             return (0, PlannedBy::Auto);
         }
-        // Without a plain step there is nothing to compare with.
-        if !self.learned.verify.is_measured(1, context) || self.since_plain >= PLAIN_CHECK {
+        // Without plain steps there is nothing to compare with, and one alone may be a slow one.
+        let seen = self.learned.verify.samples_of(1, context);
+        let enough = seen >= PLAIN_SAMPLES || (seen > 0 && self.since_plain < PLAIN_SPACING);
+        if !enough || self.since_plain >= PLAIN_CHECK {
             return (0, PlannedBy::Probe);
         }
         if self.advantage.is_some_and(|advantage| advantage < 0.0) {

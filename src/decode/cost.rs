@@ -78,9 +78,9 @@ impl CostModel {
         }
     }
 
-    /// Whether a pass of this size was measured at this depth.
-    pub fn is_measured(&self, rows: usize, context: usize) -> bool {
-        self.samples(rows, depth(context)) > 0
+    /// How often a pass of this size was measured at this depth.
+    pub fn samples_of(&self, rows: usize, context: usize) -> u32 {
+        self.samples(rows, depth(context))
     }
 
     /// The cost of a pass on an idle machine; `None` before the first measurement. Between

@@ -11,7 +11,7 @@ use crate::decode::session::Session;
 use crate::event::{EngineEvent, Level, ModelReady, NetworkInfo};
 use crate::model::config::DecoderConfig;
 use crate::model::decoder::Decoder;
-use crate::model::draft::Draft;
+use crate::model::draft::{Draft, Savings};
 use crate::model::ops::cpu::Cpu;
 use crate::model::ops::device::DeviceOps;
 use crate::model::ops::kernels::cache::KvType;
@@ -241,11 +241,12 @@ impl Job<'_> {
         out.emit(stage("loading the draft", 0, 1));
         let draft = match &self.draft {
             Some(files) => {
-                // A draft's weights beside quantised ones need not be more exact than those:
-                // what it proposes is verified.
-                let compress =
-                    self.request.quantise != Quantise::None && self.target.is_quantised();
-                Some(Draft::load(&ops, files, &target, context, compress)?)
+                // Beside quantised weights a draft's need not be more exact; `--quant none`
+                // asks for the numbers as they were trained.
+                let exact = self.request.quantise == Quantise::None;
+                let compress = !exact && self.target.is_quantised();
+                let savings = Savings { compress, ranked_vocabulary: !exact };
+                Some(Draft::load(&ops, files, &target, context, savings)?)
             }
             None => None,
         };
