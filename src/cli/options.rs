@@ -275,6 +275,7 @@ impl Asked {
                 Quant::Q4 => Quantise::Q4,
             },
             context: values.ctx,
+            cache: self.paths.cache.clone(),
             taps: self.taps.clone(),
         }
     }

@@ -1,12 +1,13 @@
 //! From what was asked for to an engine that computes: files, networks, tokenizer, template.
 
+use super::learned::LearnedFile;
 use super::worker::Worker;
 use super::{CancelToken, Engine, EventSink};
 use crate::catalog::download::{Progress, Watch, fetch_all, size};
 use crate::catalog::fit::{self, free_memory};
 use crate::catalog::{self, DraftPlace, Location, Network, ResolvedPair, Selection, Store};
 use crate::chat::template::ChatTemplate;
-use crate::decode::block_length::{Learned, Planner};
+use crate::decode::block_length::Planner;
 use crate::decode::session::Session;
 use crate::event::{EngineEvent, Level, ModelReady, NetworkInfo};
 use crate::model::config::DecoderConfig;
@@ -24,6 +25,7 @@ use crate::model::weights::{
     DraftFiles, TargetFiles, open_draft, open_embedded_draft, open_target,
 };
 use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Positions where nothing else is asked for; enough for a long chat, and a cache that fits.
@@ -62,6 +64,8 @@ pub struct LoadRequest {
     pub quantise: Quantise,
     /// Most positions.
     pub context: Option<usize>,
+    /// Folder for what is learned of the machine.
+    pub cache: PathBuf,
     /// Taps instead of the draft's own.
     pub taps: Option<Vec<usize>>,
 }
@@ -257,7 +261,8 @@ impl Job<'_> {
 
         let ready = self.ready(&ops, &target, draft.as_ref(), context);
         let pair = Pair::new(ops, target, draft, context);
-        let planner = Planner::new(Learned::default());
+        let learned = LearnedFile::new(&self.request.cache, &ready, self.request.quantise);
+        let planner = Planner::new(learned.read());
         out.emit(EngineEvent::ModelReady(Box::new(ready)));
         Ok(Worker {
             session: Session::new(Box::new(pair), planner),
@@ -265,6 +270,7 @@ impl Job<'_> {
             template,
             end_tokens,
             ctx_limit: context,
+            learned: Some(learned),
         })
     }
 

@@ -4,6 +4,7 @@
 //! `model_ready`. Several engines can race as [`lanes`].
 
 pub mod lanes;
+pub mod learned;
 pub mod load;
 mod narrate;
 pub mod pacer;

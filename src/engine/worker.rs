@@ -1,5 +1,6 @@
 //! The engine that computes: prompt → ids → decode session → events.
 
+use super::learned::LearnedFile;
 use super::narrate::Narrator;
 use super::{CancelToken, Engine, EventSink};
 use crate::chat::conversation::drop_oldest_turn;
@@ -26,6 +27,8 @@ pub struct Worker {
     pub end_tokens: Vec<u32>,
     /// Most positions for prompt and answer.
     pub ctx_limit: usize,
+    /// Where what the planner learns is kept.
+    pub learned: Option<LearnedFile>,
 }
 
 impl Engine for Worker {
@@ -35,6 +38,9 @@ impl Engine for Worker {
                 if let Err(error) = self.generate(&asked, out, cancel) {
                     self.session.recover();
                     out.error(format!("{error:#}"), None);
+                }
+                if let Some(file) = &self.learned {
+                    file.write(self.session.planner().learned());
                 }
             }
             EngineCommand::Forget => self.session.forget(),

@@ -264,6 +264,7 @@ impl Chat {
             template: ChatTemplate::new(template, "", "").unwrap(),
             end_tokens: vec![END],
             ctx_limit,
+            learned: None,
         };
         Chat { worker, knobs }
     }
