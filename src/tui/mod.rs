@@ -17,6 +17,7 @@ pub mod keymap;
 mod markdown;
 mod run;
 mod scroll;
+mod shelf;
 mod terminal;
 #[cfg(test)]
 mod testing;
@@ -29,4 +30,5 @@ pub use app::PairChoice;
 pub use caps::{ColorChoice, GlyphChoice};
 pub use events::EventSource;
 pub use run::{EngineRequest, ScreenOptions, new_app, run, run_loop};
+pub use shelf::Shelf;
 pub use terminal::ScreenBackend;

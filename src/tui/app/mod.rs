@@ -5,6 +5,7 @@ mod engine;
 mod input;
 mod mouse;
 mod picker;
+mod talk;
 mod walk;
 
 pub use mouse::{Selection, Shown};
@@ -20,6 +21,8 @@ use super::keymap::Keymap;
 use super::scroll::Scroll;
 use super::theme::Theme;
 use super::transcript::{Item, Note, Transcript};
+use crate::chat::conversation::Conversation;
+use crate::chat::store::Listing;
 use crate::event::*;
 use crate::stats::Spread;
 use std::collections::VecDeque;
@@ -36,6 +39,12 @@ pub enum Event {
     EngineEnded,
     /// Something outside failed or is worth saying.
     Notice(Level, String),
+    /// The same, to stay readable in the transcript.
+    Told(Level, String),
+    /// Another conversation is open, and what is to be said of it.
+    Opened(Box<Conversation>, Vec<String>),
+    /// The conversations that can be opened.
+    Listed(Listing),
 }
 
 /// How far the engine is.
@@ -160,11 +169,13 @@ pub struct App {
     pub pair: String,
     /// How the next answer is made; its prompt is not used.
     pub generate: Generate,
-    /// The instructions.
-    pub system: Option<String>,
+    /// What was said, and to whom; what is sent is made from it.
+    pub conversation: Conversation,
+    /// Whether the composer has the last message, to be said otherwise.
+    pub editing: bool,
     /// How far the engine is.
     pub engine: EngineState,
-    /// What was said.
+    /// The conversation as it is shown.
     pub transcript: Transcript,
     /// The answer in progress.
     pub running: Option<Running>,
@@ -244,7 +255,8 @@ impl App {
         App {
             pair: start.pair,
             generate: start.generate,
-            system: start.system,
+            conversation: Conversation { system: start.system, ..Conversation::default() },
+            editing: false,
             engine: EngineState::Loading { stage: "starting".into(), done: 0, total: 0 },
             transcript: Transcript::default(),
             running: None,
@@ -320,12 +332,15 @@ impl App {
 pub fn update(app: &mut App, event: Event, now: Instant) -> Vec<Effect> {
     match event {
         Event::Input(input) => app.on_input(input, now),
-        Event::Engine(event) => {
-            app.on_engine(event);
+        Event::Engine(event) => app.on_engine(event),
+        Event::EngineEnded => app.on_engine_end(),
+        Event::Opened(conversation, notices) => app.on_opened(*conversation, notices),
+        Event::Listed(listing) => {
+            app.pick_conversation(listing);
             Vec::new()
         }
-        Event::EngineEnded => {
-            app.on_engine_end();
+        Event::Told(level, text) => {
+            app.tell(level, text);
             Vec::new()
         }
         Event::Notice(level, text) => {

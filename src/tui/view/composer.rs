@@ -79,7 +79,8 @@ pub fn popup(buffer: &mut Buffer, composer: Rect, app: &App) {
             canvas.text(0, y, &line, base.patch(style(Role::Selection)));
         } else {
             let x = canvas.text(0, y, &wrap::fit(&name, NAME, ellipsis), style(Role::Key));
-            canvas.text(x + 1, y, spec.help, style(Role::Muted));
+            let help = wrap::truncate(spec.help, width.saturating_sub(x + 1), ellipsis);
+            canvas.text(x + 1, y, &help, style(Role::Muted));
         }
     }
 }
