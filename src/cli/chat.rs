@@ -57,6 +57,7 @@ pub fn run(args: &ChatArgs) -> Result<()> {
         },
         keymap: None,
         pairs: choices(&asked),
+        replay: None,
         sessions: Some(asked.paths.sessions()),
         resume: args.resume,
         history: Some(asked.paths.data.join("prompts.jsonl")),

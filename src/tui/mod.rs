@@ -26,7 +26,7 @@ mod transcript;
 mod view;
 mod wrap;
 
-pub use app::PairChoice;
+pub use app::{PairChoice, Replay};
 pub use caps::{ColorChoice, GlyphChoice};
 pub use events::EventSource;
 pub use run::{EngineRequest, ScreenOptions, new_app, run, run_loop};

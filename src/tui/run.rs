@@ -1,6 +1,6 @@
 //! The loop: drain everything that happened, update, do the effects, draw once.
 
-use super::app::{App, Event, PairChoice, Start, update};
+use super::app::{App, Event, PairChoice, Replay, Start, update};
 use super::caps::{Caps, ColorChoice, Depth, GlyphChoice};
 use super::effect::Effect;
 use super::events::{Batch, EventSource, Filter, Input};
@@ -47,6 +47,8 @@ pub struct ScreenOptions {
     pub resume: bool,
     /// The pairs that `/pair` offers.
     pub pairs: Vec<PairChoice>,
+    /// A recording that the engine plays, in the place of a chat.
+    pub replay: Option<Replay>,
 }
 
 /// Which engine the screen asks for.
@@ -119,6 +121,7 @@ pub fn new_app(options: &ScreenOptions) -> Result<App> {
         keymap,
         history: options.history.as_deref().map(history::load).unwrap_or_default(),
         pairs: options.pairs.clone(),
+        replay: options.replay.clone(),
     }))
 }
 

@@ -19,8 +19,14 @@ impl App {
                 let stage = sanitise(&stage).replace('\n', " ");
                 self.engine = EngineState::Loading { stage, done, total };
             }
-            EngineEvent::ModelReady(ready) => self.on_ready(*ready),
+            EngineEvent::ModelReady(ready) => {
+                self.on_ready(*ready);
+                effects.extend(self.play());
+            }
             EngineEvent::RunStarted(run) => {
+                if self.replay.is_some() {
+                    self.on_replay_start();
+                }
                 if let Some(answer) = self.open_answer() {
                     answer.mode = run.mode;
                     answer.prompt_tokens = (run.prompt_ids.len(), run.reused_tokens);

@@ -29,6 +29,9 @@ impl App {
 
     fn on_key(&mut self, key: KeyEvent, now: Instant) -> Vec<Effect> {
         self.selection = None;
+        if let Some(effects) = self.steer(key) {
+            return effects;
+        }
         match self.keymap.action(&key) {
             Some(action) => self.act(action, now),
             None if self.picker.is_some() => {
@@ -196,6 +199,10 @@ impl App {
         if self.running.is_some() {
             let key = self.keymap.hint(Action::Back);
             self.say(Level::Warning, format!("an answer is being made; {key} stops it"));
+            return Vec::new();
+        }
+        if self.replay.is_some() {
+            self.say(Level::Warning, "this is a recording: it answers nothing new");
             return Vec::new();
         }
         if self.engine == EngineState::Ended {

@@ -5,11 +5,13 @@ mod engine;
 mod input;
 mod mouse;
 mod picker;
+mod replay;
 mod talk;
 mod walk;
 
 pub use mouse::{Selection, Shown};
 pub use picker::{PairChoice, Picker};
+pub use replay::{KEYS as REPLAY_KEYS, Replay};
 pub use walk::Walk;
 
 use super::caps::{Caps, Depth};
@@ -191,6 +193,8 @@ pub struct App {
     pub picker: Option<Picker>,
     /// The pairs that can be chosen.
     pub pairs: Vec<PairChoice>,
+    /// The recording, where one plays in the place of a model.
+    pub replay: Option<Replay>,
     /// What the panel shows.
     pub panel: Panel,
     /// Cells that the panel beside the transcript is wider than usual.
@@ -246,19 +250,25 @@ pub struct Start {
     pub history: Vec<String>,
     /// The pairs that can be chosen.
     pub pairs: Vec<PairChoice>,
+    /// A recording to play.
+    pub replay: Option<Replay>,
 }
 
 impl App {
     /// A screen before its engine.
     pub fn new(start: Start) -> App {
         let glyphs = if start.ascii { &ASCII } else { &UNICODE };
+        let mut transcript = Transcript::default();
+        let asked = start.replay.as_ref().map(|replay| replay.prompt.clone());
+        let asked = asked.filter(|prompt| !prompt.is_empty());
+        transcript.items.extend(asked.map(|prompt| Item::User(Note::new(prompt))));
         App {
             pair: start.pair,
             generate: start.generate,
             conversation: Conversation { system: start.system, ..Conversation::default() },
             editing: false,
             engine: EngineState::Loading { stage: "starting".into(), done: 0, total: 0 },
-            transcript: Transcript::default(),
+            transcript,
             running: None,
             composer: Composer::new(start.history),
             scroll: Scroll::default(),
@@ -266,6 +276,7 @@ impl App {
             overlay: None,
             picker: None,
             pairs: start.pairs,
+            replay: start.replay,
             panel: Panel::default(),
             panel_extra: 0,
             explain: false,
