@@ -339,9 +339,16 @@ impl Round {
         self.draft_us + self.verify_us + self.other_us
     }
 
-    /// Whether a draft was rejected (the round's last committed token is then a correction).
+    /// Whether a draft was rejected (the round's last committed token is then a correction). A
+    /// round that was cut at an accepted token (an end token, the budget) judged no further.
     pub fn rejected(&self) -> bool {
-        self.accepted < self.drafted.len()
+        self.accepted < self.drafted.len() && !self.is_cut()
+    }
+
+    /// Whether the answer's end cut the round at an accepted token: it has no token of the
+    /// target's own then.
+    pub fn is_cut(&self) -> bool {
+        self.committed.len() <= self.accepted
     }
 
     /// What happened to each committed token, in order.

@@ -5,7 +5,7 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use dflash_chat::engine::EngineHandle;
 use dflash_chat::engine::scripted::{Script, ScriptedEngine};
 use dflash_chat::engine::spawn;
-use dflash_chat::tui::{EngineRequest, ScreenOptions, new_app, run_loop};
+use dflash_chat::tui::{EngineRequest, ScreenOptions, Shelf, new_app, run_loop};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use std::cell::RefCell;
@@ -48,7 +48,7 @@ where
             engine(pace)
         };
         let person = person(sender);
-        let screen = run_loop(&mut terminal, &mut input, &mut app, None, start);
+        let screen = run_loop(&mut terminal, &mut input, &mut app, Shelf::default(), start);
         let both = async { tokio::join!(screen, person) };
         let (ended, ()) = tokio::time::timeout(Duration::from_secs(20), both).await.unwrap();
         ended.unwrap();

@@ -15,6 +15,9 @@ use std::io::IsTerminal;
 /// Options of the chat.
 #[derive(Debug, Clone, Args)]
 pub struct ChatArgs {
+    /// Go on with the last conversation
+    #[arg(long = "continue", conflicts_with_all = ["system", "system_file"])]
+    pub resume: bool,
     /// Model options.
     #[command(flatten)]
     pub model: ModelOptions,
@@ -54,6 +57,9 @@ pub fn run(args: &ChatArgs) -> Result<()> {
         },
         keymap: None,
         pairs: choices(&asked),
+        replay: None,
+        sessions: Some(asked.paths.sessions()),
+        resume: args.resume,
         history: Some(asked.paths.data.join("prompts.jsonl")),
     };
     tui::run(options, |request| start_engine(&asked.with_pair(&request.pair)))

@@ -14,6 +14,7 @@ use crate::record::svg::{Background, svg};
 use crate::record::timeline::{SPEEDS, Timeline};
 use crate::record::{Header, Recording, Run};
 use crate::text::sanitise;
+use crate::tui::{self, Replay, ScreenOptions};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use std::io::{IsTerminal, Write};
@@ -34,9 +35,9 @@ pub struct ReplayArgs {
     /// Which answer of the recording
     #[arg(long, value_name = "N", default_value_t = 1)]
     answer: usize,
-    /// What to print
-    #[arg(long, value_enum, default_value_t = ReplayFormat::Text)]
-    format: ReplayFormat,
+    /// What to print [default: on a terminal the screen, else text]
+    #[arg(long, value_enum)]
+    format: Option<ReplayFormat>,
     /// Times the recorded speed, 0.1 to 8
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = speed)]
     speed: f32,
@@ -93,13 +94,16 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
     if let Some([round, path]) = args.svg.as_deref() {
         return picture(&recording.runs[0], round, Path::new(path), args.background);
     }
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let terminal = std::io::stdout().is_terminal();
+    if args.format.is_none() && terminal && std::io::stdin().is_terminal() && !dumb {
+        return screen(recording, args.speed);
+    }
     let mut out = std::io::stdout().lock();
-    let terminal = out.is_terminal();
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    match args.format {
+    match args.format.unwrap_or(ReplayFormat::Text) {
         ReplayFormat::Text if terminal => {
             drop(out);
-            let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
             live(recording, args.speed, !no_colour && !dumb)
         }
         ReplayFormat::Text => text(&mut out, &recording),
@@ -136,6 +140,22 @@ fn text(out: &mut impl Write, recording: &Recording) -> Result<()> {
         print(out, &lines(event, asciicast::COLUMNS), false)?;
     }
     Ok(writeln!(out, "\n{}", sanitise(&recording.runs[0].text()))?)
+}
+
+/// Play on the screen.
+fn screen(recording: Recording, speed: f32) -> Result<()> {
+    let pair = recording.ready.as_ref().map(|ready| ready.pair.clone());
+    let options = ScreenOptions {
+        pair: pair.unwrap_or_default(),
+        replay: Some(Replay {
+            prompt: recording.header.as_ref().map_or("", Header::prompt).to_owned(),
+            rounds: recording.runs[0].rounds().count(),
+            speed,
+            paused: false,
+        }),
+        ..ScreenOptions::default()
+    };
+    tui::run(options, |_| replay::start(recording.clone()))
 }
 
 /// Play at the recorded times, through the engine that the screen uses too.

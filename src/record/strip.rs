@@ -160,13 +160,13 @@ fn slots(round: &Round) -> Vec<Slot> {
     for (i, draft) in round.drafted.iter().enumerate() {
         let (mark, ink) = match i.cmp(&round.accepted) {
             std::cmp::Ordering::Less => ("✓", Ink::Accepted),
-            std::cmp::Ordering::Equal => ("✗→", Ink::Rejected),
-            std::cmp::Ordering::Greater => ("·", Ink::Dropped),
+            std::cmp::Ordering::Equal if !round.is_cut() => ("✗→", Ink::Rejected),
+            _ => ("·", Ink::Dropped),
         };
         let (draft, chance) = (visible(&draft.text), Some(draft.prob));
         slots.push(Slot { draft, chance, target: target(i), mark, ink });
     }
-    if !round.rejected() {
+    if !round.rejected() && !round.is_cut() {
         let target = target(round.accepted);
         slots.push(Slot { draft: String::new(), chance: None, target, mark: "+", ink: Ink::Own });
     }
@@ -188,6 +188,9 @@ pub fn strip(round: &Round, columns: usize) -> Vec<Line> {
     let drafts = round.drafted.len();
     let did = match (drafts, round.rejected()) {
         (0, _) => "plain step, nothing drafted".into(),
+        _ if round.is_cut() => {
+            format!("{} of {drafts} drafts kept, the answer ends", round.accepted)
+        }
         (_, true) => format!("{} of {drafts} drafts kept, then a correction", round.accepted),
         (_, false) => format!("all {drafts} drafts kept, and a bonus"),
     };

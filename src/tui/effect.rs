@@ -1,7 +1,9 @@
 //! What the screen's state asks of the world. [`super::app::update`] only says so; the loop does
 //! it.
 
+use crate::chat::conversation::Change;
 use crate::event::EngineCommand;
+use std::path::PathBuf;
 
 /// Something to be done outside the screen's state.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +18,20 @@ pub enum Effect {
     Copy(String),
     /// Append a message to the file of earlier messages.
     Remember(String),
+    /// Write down what happened to the conversation.
+    Record(Change),
+    /// Begin another conversation.
+    Begin,
+    /// List the conversations.
+    List,
+    /// Open the conversation of this name.
+    Open(String),
+    /// Delete the conversation that is open.
+    Delete,
+    /// Bring back what was deleted last.
+    Undelete,
+    /// Write a text into a new file.
+    Export(PathBuf, String),
     /// Hear the mouse, or leave it to the terminal.
     Mouse(bool),
     /// Hear the mouse move while a button is down, or no longer.

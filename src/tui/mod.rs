@@ -17,6 +17,7 @@ pub mod keymap;
 mod markdown;
 mod run;
 mod scroll;
+mod shelf;
 mod terminal;
 #[cfg(test)]
 mod testing;
@@ -25,8 +26,9 @@ mod transcript;
 mod view;
 mod wrap;
 
-pub use app::PairChoice;
+pub use app::{PairChoice, Replay};
 pub use caps::{ColorChoice, GlyphChoice};
 pub use events::EventSource;
 pub use run::{EngineRequest, ScreenOptions, new_app, run, run_loop};
+pub use shelf::Shelf;
 pub use terminal::ScreenBackend;

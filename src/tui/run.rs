@@ -1,11 +1,12 @@
 //! The loop: drain everything that happened, update, do the effects, draw once.
 
-use super::app::{App, Event, PairChoice, Start, update};
+use super::app::{App, Event, PairChoice, Replay, Start, update};
 use super::caps::{Caps, ColorChoice, Depth, GlyphChoice};
 use super::effect::Effect;
 use super::events::{Batch, EventSource, Filter, Input};
 use super::frame::{FrameLimiter, interval};
 use super::keymap::Keymap;
+use super::shelf::Shelf;
 use super::terminal::{ScreenBackend, TerminalGuard};
 use super::theme::Theme;
 use super::{history, view};
@@ -15,6 +16,7 @@ use anyhow::{Context, Result, anyhow};
 use crossterm::event::EventStream;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use std::collections::VecDeque;
 use std::io::BufWriter;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -39,8 +41,14 @@ pub struct ScreenOptions {
     pub keymap: Option<PathBuf>,
     /// Where messages are kept for Up; `None` keeps none.
     pub history: Option<PathBuf>,
+    /// The folder of conversations; `None` keeps none.
+    pub sessions: Option<PathBuf>,
+    /// Whether to go on with the last conversation.
+    pub resume: bool,
     /// The pairs that `/pair` offers.
     pub pairs: Vec<PairChoice>,
+    /// A recording that the engine plays, in the place of a chat.
+    pub replay: Option<Replay>,
 }
 
 /// Which engine the screen asks for.
@@ -69,7 +77,12 @@ pub fn run(
     runtime.block_on(async {
         // Its reader thread needs the runtime, and must not see what was asked of the terminal.
         let mut input = EventStream::new();
-        run_loop(&mut terminal, &mut input, &mut app, options.history, start).await
+        let mut shelf = Shelf::new(options.history, options.sessions);
+        let first = shelf.first(options.resume);
+        update(&mut app, first, Instant::now())
+            .into_iter()
+            .for_each(|effect| drop(shelf.perform(effect)));
+        run_loop(&mut terminal, &mut input, &mut app, shelf, start).await
     })
 }
 
@@ -108,6 +121,7 @@ pub fn new_app(options: &ScreenOptions) -> Result<App> {
         keymap,
         history: options.history.as_deref().map(history::load).unwrap_or_default(),
         pairs: options.pairs.clone(),
+        replay: options.replay.clone(),
     }))
 }
 
@@ -140,7 +154,7 @@ pub async fn run_loop<B, S>(
     terminal: &mut Terminal<B>,
     input: &mut S,
     app: &mut App,
-    history: Option<PathBuf>,
+    shelf: Shelf,
     mut start: impl FnMut(&EngineRequest) -> EngineHandle,
 ) -> Result<()>
 where
@@ -150,8 +164,7 @@ where
 {
     let mut signals = Signals::new()?;
     draw(terminal, app)?;
-    let mut world =
-        World { engine: Some(start(&EngineRequest { pair: app.pair.clone() })), history };
+    let mut world = World { engine: Some(start(&EngineRequest { pair: app.pair.clone() })), shelf };
     let mut limiter = FrameLimiter::default();
     limiter.drawn(Instant::now());
     let mut filter = Filter::default();
@@ -163,7 +176,7 @@ where
             () = sleep_until(due) => Woken::Frame,
             () = signals.next() => Woken::Signal,
         };
-        let mut happened = Vec::new();
+        let mut happened = VecDeque::new();
         match woken {
             Woken::Signal => return Ok(()),
             Woken::Frame => {}
@@ -180,11 +193,13 @@ where
                 happened.extend(batch.map(Event::Input));
             }
             Woken::Engine(first) => {
-                happened.push(first.map_or(Event::EngineEnded, |first| Event::Engine(first.event)));
+                happened.push_back(
+                    first.map_or(Event::EngineEnded, |first| Event::Engine(first.event)),
+                );
                 happened.extend(world.ready_envelopes().map(|more| Event::Engine(more.event)));
             }
         }
-        for event in happened {
+        while let Some(event) = happened.pop_front() {
             limiter.request();
             if matches!(event, Event::EngineEnded) {
                 world.engine = None;
@@ -197,8 +212,9 @@ where
                 if effect == Effect::Quit {
                     return Ok(());
                 }
-                if let Some(trouble) = world.perform(effect, terminal, &mut start) {
-                    update(app, trouble, Instant::now());
+                // What comes of an effect is known before anything else happens.
+                if let Some(outcome) = world.perform(effect, terminal, &mut start) {
+                    happened.push_front(outcome);
                 }
             }
         }
@@ -225,7 +241,7 @@ where
 /// What effects work on.
 struct World {
     engine: Option<EngineHandle>,
-    history: Option<PathBuf>,
+    shelf: Shelf,
 }
 
 impl World {
@@ -240,7 +256,7 @@ impl World {
         std::iter::from_fn(|| self.engine.as_mut()?.events.try_recv().ok())
     }
 
-    /// Do `effect`; what went wrong comes back as something that happened.
+    /// Do `effect`; what came of it, or went wrong, comes back as something that happened.
     fn perform<B: ScreenBackend>(
         &mut self,
         effect: Effect,
@@ -269,21 +285,13 @@ impl World {
                     Event::Notice(Level::Error, format!("the answer could not be copied: {error}"))
                 });
             }
-            Effect::Remember(message) => {
-                let path = self.history.as_deref()?;
-                let error = history::append(path, &message).err()?;
-                // Said once: a full disk would say it with every message.
-                self.history = None;
-                let what = format!("messages are not kept for Up: {error}");
-                return Some(Event::Notice(Level::Warning, what));
-            }
             Effect::Mouse(on) => {
                 let _ = terminal.backend_mut().mouse(on);
             }
             Effect::Drag(on) => {
                 let _ = terminal.backend_mut().drag(on);
             }
-            Effect::Quit => {}
+            effect => return self.shelf.perform(effect),
         }
         None
     }

@@ -25,6 +25,7 @@ pub fn new_app() -> App {
         keymap: Keymap::built_in(),
         history: Vec::new(),
         pairs: Vec::new(),
+        replay: None,
     })
 }
 

@@ -356,6 +356,10 @@ mod tests {
                     assert_ne!(all[i], all[j], "{name}");
                 }
             }
+            // In running text nothing is bold.
+            let in_text = |role| modifiers(role) - Modifier::BOLD;
+            let [bonus, correction] = [Role::Bonus, Role::Correction].map(in_text);
+            assert_ne!(bonus, correction, "{name}");
             assert_ne!(modifiers(Role::BandA), modifiers(Role::BandB), "{name}");
         }
     }

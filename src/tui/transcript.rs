@@ -4,6 +4,7 @@
 use super::markdown::{Look, Rendered};
 use super::theme::Role as Paint;
 use super::wrap::{self, Break, Piece, Row};
+use crate::chat::conversation::{self, Conversation};
 use crate::event::*;
 use crate::stats::RunStats;
 use crate::text::sanitise;
@@ -87,6 +88,22 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// An answer from a conversation's file. Which round made a token is not written there; one
+    /// that has no end was stopped with the program.
+    pub fn of(saved: &conversation::Answer) -> Answer {
+        let tokens = saved.ids.len();
+        let stopped = || (FinishReason::Cancelled, Totals { tokens, ..Totals::default() });
+        Answer {
+            content: saved.text.clone(),
+            text: sanitise(&saved.text).into_owned(),
+            ids: saved.ids.clone(),
+            mode: saved.run.mode,
+            prompt_tokens: (saved.run.prompt_tokens, saved.run.reused_tokens),
+            finished: Some(saved.finished.clone().unwrap_or_else(stopped)),
+            ..Answer::default()
+        }
+    }
+
     /// The first token, from prefill.
     pub fn first(&mut self, token: &Token, text: &str) {
         self.append(text, std::slice::from_ref(token), |_| (None, Outcome::Plain));
@@ -117,13 +134,6 @@ impl Answer {
         self.ids.extend(tokens.iter().map(|token| token.id));
         self.text.push_str(&safe);
         self.content.push_str(text);
-    }
-
-    /// The ids that stand for this answer in the next prompt: its end token is the template's.
-    pub fn history_ids(&self) -> Vec<u32> {
-        let ended = matches!(self.finished, Some((FinishReason::Eos, _)));
-        let len = self.ids.len() - usize::from(ended && !self.ids.is_empty());
-        self.ids[..len].to_vec()
     }
 
     /// The bytes of token `index` in [`Answer::text`].
@@ -183,6 +193,15 @@ pub struct Transcript {
 }
 
 impl Transcript {
+    /// A saved conversation, to be shown.
+    pub fn of(conversation: &Conversation) -> Transcript {
+        let turn = |turn: &conversation::Turn| {
+            let answer = turn.answer.as_ref().map(|it| Item::Answer(Box::new(Answer::of(it))));
+            [Some(Item::User(Note::new(turn.user.clone()))), answer]
+        };
+        Transcript { items: conversation.turns.iter().flat_map(turn).flatten().collect() }
+    }
+
     /// The answer on its way, or the last one.
     pub fn last_answer_mut(&mut self) -> Option<&mut Answer> {
         self.items.iter_mut().rev().find_map(|item| match item {
@@ -212,19 +231,10 @@ impl Transcript {
         }
     }
 
-    /// The messages for the engine.
-    pub fn messages(&self, system: Option<&str>) -> Vec<ChatMessage> {
-        let system = system.map(|text| ChatMessage::new(Role::System, text));
-        let said = self.items.iter().filter_map(|item| match item {
-            Item::User(note) => Some(ChatMessage::new(Role::User, note.text.clone())),
-            Item::Answer(answer) if !answer.ids.is_empty() => Some(ChatMessage {
-                role: Role::Assistant,
-                content: answer.content.clone(),
-                ids: Some(answer.history_ids()),
-            }),
-            _ => None,
-        });
-        system.into_iter().chain(said).collect()
+    /// Take back all that follows the last message of the person.
+    pub fn take_back_answer(&mut self) {
+        let user = self.items.iter().rposition(|item| matches!(item, Item::User(_)));
+        self.items.truncate(user.map_or(0, |at| at + 1));
     }
 
     /// Take back the last message of the person and all after it; returns the message.
@@ -307,16 +317,6 @@ mod tests {
         assert_eq!(origin(4), (Some(0), 1, Outcome::Correction));
         assert_eq!(answer.token_range(2), 3..5);
         assert_eq!(answer.token_at(5), None);
-    }
-
-    #[test]
-    fn the_end_token_is_not_history() {
-        let mut answer = Answer { ids: vec![5, 6, 2], ..Answer::default() };
-        assert_eq!(answer.history_ids(), [5, 6, 2]);
-        answer.finished = Some((FinishReason::Eos, Totals::default()));
-        assert_eq!(answer.history_ids(), [5, 6]);
-        answer.finished = Some((FinishReason::MaxTokens, Totals::default()));
-        assert_eq!(answer.history_ids(), [5, 6, 2]);
     }
 
     #[test]

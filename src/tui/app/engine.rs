@@ -1,19 +1,32 @@
 //! What the engine says, taken into the state.
 
 use super::{App, EngineState, Phase, Running};
+use crate::chat::conversation::Change;
 use crate::event::*;
 use crate::text::sanitise;
+use crate::tui::effect::Effect;
 use crate::tui::transcript::{Answer, Item};
 
 impl App {
-    pub(super) fn on_engine(&mut self, event: EngineEvent) {
+    pub(super) fn on_engine(&mut self, event: EngineEvent) -> Vec<Effect> {
+        // Of an answer that nobody waits for, only the models that are loaded matter.
+        let change = Change::of(&event)
+            .filter(|change| self.running.is_some() || matches!(change, Change::Models(_)));
+        let mut effects: Vec<Effect> =
+            change.and_then(|change| self.change(change)).into_iter().collect();
         match event {
             EngineEvent::LoadProgress { stage, done, total } => {
                 let stage = sanitise(&stage).replace('\n', " ");
                 self.engine = EngineState::Loading { stage, done, total };
             }
-            EngineEvent::ModelReady(ready) => self.on_ready(*ready),
+            EngineEvent::ModelReady(ready) => {
+                self.on_ready(*ready);
+                effects.extend(self.play());
+            }
             EngineEvent::RunStarted(run) => {
+                if self.replay.is_some() {
+                    self.on_replay_start();
+                }
                 if let Some(answer) = self.open_answer() {
                     answer.mode = run.mode;
                     answer.prompt_tokens = (run.prompt_ids.len(), run.reused_tokens);
@@ -46,19 +59,19 @@ impl App {
             EngineEvent::Notice(message) => self.tell(message.level, in_words(&message)),
             EngineEvent::Error(message) => {
                 self.measuring = false;
-                self.give_back_prompt();
+                effects.extend(self.give_back_prompt());
                 self.tell(Level::Error, in_words(&message));
             }
         }
+        effects
     }
 
     /// The engine has ended by itself: what was in progress is over, what was said stays.
-    pub(super) fn on_engine_end(&mut self) {
-        if self.running.is_some() {
-            self.give_back_prompt();
-        }
+    pub(super) fn on_engine_end(&mut self) -> Vec<Effect> {
+        let effect = self.give_back_prompt();
         self.measuring = false;
         self.engine = EngineState::Ended;
+        effect.into_iter().collect()
     }
 
     fn on_ready(&mut self, ready: ModelReady) {
@@ -94,26 +107,6 @@ impl App {
             self.running.get_or_insert(Running { phase: Phase::Waiting, stopping: false });
         }
         self.transcript.last_answer_mut()
-    }
-
-    /// What was asked failed. An answer that has begun stays, marked; else the message goes back
-    /// into the composer, so that nothing typed is lost.
-    fn give_back_prompt(&mut self) {
-        if self.running.take().is_none() {
-            return;
-        }
-        let Some(answer) = self.transcript.last_answer_mut() else { return };
-        if answer.finished.is_some() {
-            return;
-        }
-        if !answer.ids.is_empty() {
-            answer.finished = Some((FinishReason::Failed, answer.stats.totals(0, 0, 0)));
-            return;
-        }
-        let message = self.transcript.undo();
-        if let Some(message) = message.filter(|_| self.composer.is_blank()) {
-            self.composer.set(&message);
-        }
     }
 }
 

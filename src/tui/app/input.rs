@@ -1,13 +1,13 @@
 //! What the person does: keys, pastes, the mouse, commands.
 
-use super::{App, Colouring, EngineState, Overlay, Panel, Phase, Running};
+use super::{App, Colouring, EngineState, Overlay, Panel};
+use crate::chat::conversation::Change;
 use crate::event::*;
 use crate::tui::action::Action;
 use crate::tui::commands::{self, Command};
 use crate::tui::effect::Effect;
 use crate::tui::events::Input;
 use crate::tui::theme::{BUILT_IN, Theme};
-use crate::tui::transcript::{Item, Note};
 use crossterm::event::KeyEvent;
 use std::time::{Duration, Instant};
 
@@ -29,9 +29,15 @@ impl App {
 
     fn on_key(&mut self, key: KeyEvent, now: Instant) -> Vec<Effect> {
         self.selection = None;
+        if let Some(effects) = self.steer(key) {
+            return effects;
+        }
         match self.keymap.action(&key) {
             Some(action) => self.act(action, now),
-            None if self.picker.is_some() => Vec::new(),
+            None if self.picker.is_some() => {
+                self.find_in_picker(key);
+                Vec::new()
+            }
             None => {
                 self.overlay = None;
                 self.walk = None;
@@ -143,6 +149,11 @@ impl App {
         if self.walk.take().is_some() || self.composer.close_popup() {
             return Vec::new();
         }
+        if std::mem::take(&mut self.editing) {
+            self.composer.take();
+            self.notice = None;
+            return Vec::new();
+        }
         self.stop()
     }
 
@@ -190,6 +201,10 @@ impl App {
             self.say(Level::Warning, format!("an answer is being made; {key} stops it"));
             return Vec::new();
         }
+        if self.replay.is_some() {
+            self.say(Level::Warning, "this is a recording: it answers nothing new");
+            return Vec::new();
+        }
         if self.engine == EngineState::Ended {
             self.say(Level::Error, "no model is loaded; /pair loads it again");
             return Vec::new();
@@ -215,6 +230,7 @@ impl App {
             return Vec::new();
         }
         self.composer.take();
+        self.editing = false;
         self.notice = None;
         self.run_command(command)
     }
@@ -223,12 +239,12 @@ impl App {
         match command {
             Command::Help => self.overlay = Some(Overlay::Help(0)),
             Command::Stats => self.overlay = Some(Overlay::Stats),
-            Command::New => {
-                self.transcript.items.clear();
-                self.walk = None;
-                self.context_used = 0;
-                self.scroll.follow();
-            }
+            Command::New => return vec![Effect::Begin],
+            Command::Open => return vec![Effect::List],
+            Command::Title(title) => return self.rename(title),
+            Command::Delete => return vec![Effect::Delete],
+            Command::Undelete => return vec![Effect::Undelete],
+            Command::Export(name) => return self.export(&name),
             Command::Mode(mode) => self.set_mode(mode),
             Command::Block(size) => self.set_block(size),
             Command::Temperature(t) => {
@@ -246,25 +262,18 @@ impl App {
             }
             Command::System(text) => {
                 let what = if text.is_empty() { "no instructions" } else { "instructions set" };
-                self.system = Some(text).filter(|text| !text.is_empty());
                 self.say(Level::Info, what);
+                let text = Some(text).filter(|text| !text.is_empty());
+                return self.change(Change::System { text }).into_iter().collect();
             }
             Command::Thinking => {
                 self.generate.thinking = !self.generate.thinking;
                 let what = if self.generate.thinking { "thinks first" } else { "answers at once" };
                 self.say(Level::Info, format!("the model {what}, where it can"));
             }
-            Command::Retry => match self.transcript.undo() {
-                Some(text) => return self.ask(text),
-                None => self.say(Level::Warning, "there is no message to answer again"),
-            },
-            Command::Undo => match self.transcript.undo() {
-                Some(text) => {
-                    self.walk = None;
-                    self.composer.set(&text);
-                }
-                None => self.say(Level::Warning, "there is no message to take back"),
-            },
+            Command::Retry => return self.retry(),
+            Command::Edit => self.edit(),
+            Command::Undo => return self.undo(),
             Command::Copy => return self.copy_answer(),
             Command::Theme(name) if name.is_empty() => self.pick_theme(),
             Command::Theme(name) => self.set_theme(&name),
@@ -282,20 +291,6 @@ impl App {
             Command::Quit => return vec![Effect::Quit],
         }
         Vec::new()
-    }
-
-    /// Put `text` and an empty answer into the transcript and ask the engine.
-    fn ask(&mut self, text: String) -> Vec<Effect> {
-        self.notice = None;
-        self.walk = None;
-        self.scroll.follow();
-        self.transcript.items.push(Item::User(Note::new(text)));
-        let messages = self.transcript.messages(self.system.as_deref());
-        self.transcript.items.push(Item::Answer(Box::default()));
-        self.running = Some(Running { phase: Phase::Waiting, stopping: false });
-        let prompt = Prompt::Messages(messages);
-        let generate = Generate { prompt, ..self.generate.clone() };
-        vec![Effect::Send(Box::new(EngineCommand::Generate(Box::new(generate))))]
     }
 
     /// Ask for the cost of a verify pass at the lengths that the pair can have.

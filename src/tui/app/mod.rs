@@ -5,10 +5,13 @@ mod engine;
 mod input;
 mod mouse;
 mod picker;
+mod replay;
+mod talk;
 mod walk;
 
 pub use mouse::{Selection, Shown};
 pub use picker::{PairChoice, Picker};
+pub use replay::{KEYS as REPLAY_KEYS, Replay};
 pub use walk::Walk;
 
 use super::caps::{Caps, Depth};
@@ -20,6 +23,8 @@ use super::keymap::Keymap;
 use super::scroll::Scroll;
 use super::theme::Theme;
 use super::transcript::{Item, Note, Transcript};
+use crate::chat::conversation::Conversation;
+use crate::chat::store::Listing;
 use crate::event::*;
 use crate::stats::Spread;
 use std::collections::VecDeque;
@@ -36,6 +41,12 @@ pub enum Event {
     EngineEnded,
     /// Something outside failed or is worth saying.
     Notice(Level, String),
+    /// The same, to stay readable in the transcript.
+    Told(Level, String),
+    /// Another conversation is open, and what is to be said of it.
+    Opened(Box<Conversation>, Vec<String>),
+    /// The conversations that can be opened.
+    Listed(Listing),
 }
 
 /// How far the engine is.
@@ -160,11 +171,13 @@ pub struct App {
     pub pair: String,
     /// How the next answer is made; its prompt is not used.
     pub generate: Generate,
-    /// The instructions.
-    pub system: Option<String>,
+    /// What was said, and to whom; what is sent is made from it.
+    pub conversation: Conversation,
+    /// Whether the composer has the last message, to be said otherwise.
+    pub editing: bool,
     /// How far the engine is.
     pub engine: EngineState,
-    /// What was said.
+    /// The conversation as it is shown.
     pub transcript: Transcript,
     /// The answer in progress.
     pub running: Option<Running>,
@@ -180,6 +193,8 @@ pub struct App {
     pub picker: Option<Picker>,
     /// The pairs that can be chosen.
     pub pairs: Vec<PairChoice>,
+    /// The recording, where one plays in the place of a model.
+    pub replay: Option<Replay>,
     /// What the panel shows.
     pub panel: Panel,
     /// Cells that the panel beside the transcript is wider than usual.
@@ -235,18 +250,25 @@ pub struct Start {
     pub history: Vec<String>,
     /// The pairs that can be chosen.
     pub pairs: Vec<PairChoice>,
+    /// A recording to play.
+    pub replay: Option<Replay>,
 }
 
 impl App {
     /// A screen before its engine.
     pub fn new(start: Start) -> App {
         let glyphs = if start.ascii { &ASCII } else { &UNICODE };
+        let mut transcript = Transcript::default();
+        let asked = start.replay.as_ref().map(|replay| replay.prompt.clone());
+        let asked = asked.filter(|prompt| !prompt.is_empty());
+        transcript.items.extend(asked.map(|prompt| Item::User(Note::new(prompt))));
         App {
             pair: start.pair,
             generate: start.generate,
-            system: start.system,
+            conversation: Conversation { system: start.system, ..Conversation::default() },
+            editing: false,
             engine: EngineState::Loading { stage: "starting".into(), done: 0, total: 0 },
-            transcript: Transcript::default(),
+            transcript,
             running: None,
             composer: Composer::new(start.history),
             scroll: Scroll::default(),
@@ -254,6 +276,7 @@ impl App {
             overlay: None,
             picker: None,
             pairs: start.pairs,
+            replay: start.replay,
             panel: Panel::default(),
             panel_extra: 0,
             explain: false,
@@ -320,12 +343,15 @@ impl App {
 pub fn update(app: &mut App, event: Event, now: Instant) -> Vec<Effect> {
     match event {
         Event::Input(input) => app.on_input(input, now),
-        Event::Engine(event) => {
-            app.on_engine(event);
+        Event::Engine(event) => app.on_engine(event),
+        Event::EngineEnded => app.on_engine_end(),
+        Event::Opened(conversation, notices) => app.on_opened(*conversation, notices),
+        Event::Listed(listing) => {
+            app.pick_conversation(listing);
             Vec::new()
         }
-        Event::EngineEnded => {
-            app.on_engine_end();
+        Event::Told(level, text) => {
+            app.tell(level, text);
             Vec::new()
         }
         Event::Notice(level, text) => {

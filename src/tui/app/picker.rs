@@ -1,10 +1,14 @@
-//! Choosing from a list: themes, shown as they are chosen, and pairs.
+//! Choosing from a list: themes, shown as they are chosen, pairs, and conversations, which are
+//! found by typing.
 
 use super::{App, EngineState};
+use crate::chat::store::{Listing, Summary};
+use crate::chat::template::environment::strftime;
 use crate::event::Level;
 use crate::tui::action::Action;
 use crate::tui::effect::Effect;
 use crate::tui::theme::{BUILT_IN, Theme};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// A pair that can be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +27,8 @@ enum Of {
     /// A theme; the one that was in use before.
     Themes(Box<Theme>),
     Pairs,
+    /// Conversations, and what is looked for in them.
+    Conversations(Vec<Summary>, String),
 }
 
 /// An open list.
@@ -41,7 +47,29 @@ impl Picker {
         match self.of {
             Of::Themes(_) => "themes",
             Of::Pairs => "pairs",
+            Of::Conversations(..) => "conversations",
         }
+    }
+
+    /// What is looked for, in a list that can be searched.
+    pub fn query(&self) -> Option<&str> {
+        match &self.of {
+            Of::Conversations(_, query) => Some(query),
+            _ => None,
+        }
+    }
+
+    /// Show the conversations that have what is looked for, the first one chosen.
+    fn find(&mut self) {
+        let Of::Conversations(all, query) = &self.of else { return };
+        let entry = |summary: &Summary| {
+            let s = if summary.turns == 1 { "" } else { "s" };
+            let date = strftime("%Y-%m-%d %H:%M", summary.changed);
+            let about = format!("{date} UTC, {} turn{s}", summary.turns);
+            PairChoice { name: summary.title.clone(), about, fits: true }
+        };
+        self.entries = all.iter().filter(|it| it.matches(query)).map(entry).collect();
+        self.chosen = 0;
     }
 }
 
@@ -70,6 +98,36 @@ impl App {
         self.picker.is_some()
     }
 
+    /// Open the list of conversations; what cannot be opened is told.
+    pub(super) fn pick_conversation(&mut self, listing: Listing) {
+        if let Some((id, reason)) = listing.unreadable.first() {
+            let more = match listing.unreadable.len() - 1 {
+                0 => String::new(),
+                n => format!(" (and {n} more)"),
+            };
+            self.tell(Level::Warning, format!("{id}: {reason}{more}"));
+        }
+        if listing.sessions.is_empty() {
+            return self.say(Level::Info, "there is no earlier conversation");
+        }
+        let of = Of::Conversations(listing.sessions, String::new());
+        let mut picker = Picker { of, entries: Vec::new(), chosen: 0 };
+        picker.find();
+        self.picker = Some(picker);
+    }
+
+    /// What a key that stands for text means to the open list.
+    pub(super) fn find_in_picker(&mut self, key: KeyEvent) {
+        let command = key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
+        let Some(picker) = &mut self.picker else { return };
+        if let (Of::Conversations(_, query), KeyCode::Char(c), false) =
+            (&mut picker.of, key.code, command)
+        {
+            query.push(c);
+            picker.find();
+        }
+    }
+
     /// What `action` means to the open list; `None` when none is open.
     pub(super) fn act_on_picker(&mut self, action: Action) -> Option<Vec<Effect>> {
         let picker = self.picker.as_mut()?;
@@ -82,6 +140,15 @@ impl App {
             Action::PageUp => picker.chosen = 0,
             Action::PageDown => picker.chosen = last,
             Action::Submit => return Some(self.take_picked()),
+            Action::DeleteBack | Action::DeleteToStart => {
+                if let Of::Conversations(_, query) = &mut picker.of {
+                    query.pop();
+                    if action == Action::DeleteToStart {
+                        query.clear();
+                    }
+                    picker.find();
+                }
+            }
             Action::Back | Action::Interrupt => {
                 if let Some(Picker { of: Of::Themes(before), .. }) = self.picker.take() {
                     self.dress_in(*before);
@@ -121,6 +188,10 @@ impl App {
                 Vec::new()
             }
             Of::Pairs => self.load_pair(entry.name.clone()),
+            Of::Conversations(all, query) => {
+                let found = all.into_iter().filter(|it| it.matches(&query)).nth(picker.chosen);
+                found.map(|it| Effect::Open(it.id)).into_iter().collect()
+            }
         }
     }
 
@@ -138,6 +209,7 @@ impl App {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tui::app::Event;
     use crate::tui::testing::*;
 
     #[test]
@@ -152,6 +224,32 @@ mod tests {
         act(&mut app, Action::Up);
         act(&mut app, Action::Submit);
         assert_eq!(app.dress.theme.name, "ansi16");
+    }
+
+    #[test]
+    fn a_conversation_is_found_by_typing() {
+        use crate::chat::conversation::Change;
+        let folder = tempfile::tempdir().unwrap();
+        let store = crate::chat::store::Store::new(folder.path());
+        let ids = ["about cats", "about dogs"].map(|text| {
+            let mut saved = store.begin();
+            saved.record(&Change::User { text: text.into() }).unwrap();
+            saved.conversation().id.clone()
+        });
+        let mut app = ready_app();
+        assert_eq!(submit(&mut app, "/open"), [Effect::List]);
+        happen(&mut app, Event::Listed(store.list()));
+        let shown = |app: &App| app.picker.as_ref().map_or(0, |picker| picker.entries.len());
+        assert_eq!(shown(&app), 2);
+        for c in "cats".chars() {
+            press(&mut app, KeyCode::Char(c), KeyModifiers::NONE);
+        }
+        assert_eq!(shown(&app), 1);
+        press(&mut app, KeyCode::Char('x'), KeyModifiers::NONE);
+        assert_eq!(shown(&app), 0);
+        act(&mut app, Action::DeleteBack);
+        assert_eq!(act(&mut app, Action::Submit), [Effect::Open(ids[0].clone())]);
+        assert!(app.composer.is_blank());
     }
 
     #[test]

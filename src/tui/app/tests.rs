@@ -1,4 +1,5 @@
 use super::*;
+use crate::chat::conversation::Change;
 use crate::tui::action::Action;
 use crate::tui::testing::*;
 use crossterm::event::{KeyCode, KeyModifiers};
@@ -28,7 +29,7 @@ fn a_message_is_asked_and_its_answer_shown() {
 #[test]
 fn answers_go_back_as_ids() {
     let mut app = ready_app();
-    app.system = Some("be brief".into());
+    app.conversation.system = Some("be brief".into());
     ask(&mut app, "one");
     let ids = app.transcript.last_answer().unwrap().ids.clone();
     let Some(EngineCommand::Generate(generate)) = sent(&submit(&mut app, "two")) else {
@@ -40,6 +41,121 @@ fn answers_go_back_as_ids() {
     assert_eq!(messages[2].ids.as_deref(), Some(&ids[..ids.len() - 1]));
 }
 
+/// B03: the ids of one vocabulary never go to another.
+#[test]
+fn ids_stay_with_their_target() {
+    let mut app = ready_app();
+    ask(&mut app, "one");
+    let mut other = app.model().unwrap().clone();
+    other.target.name = "another".into();
+    happen(&mut app, Event::Engine(EngineEvent::ModelReady(Box::new(other))));
+    let Some(EngineCommand::Generate(generate)) = sent(&submit(&mut app, "two")) else {
+        panic!("nothing asked")
+    };
+    let Prompt::Messages(messages) = generate.prompt else { panic!("no messages") };
+    assert_eq!(messages.len(), 3);
+    assert!(messages.iter().all(|message| message.ids.is_none()), "{messages:?}");
+}
+
+/// What is written down makes the same conversation again.
+#[test]
+fn every_change_is_recorded() {
+    let mut app = new_app();
+    let mut written = Conversation::default();
+    let mut record = |effects: Vec<Effect>| {
+        for effect in &effects {
+            if let Effect::Record(change) = effect {
+                assert!(written.apply(change));
+            }
+        }
+        (effects, written.clone())
+    };
+    for event in play(None) {
+        record(happen(&mut app, Event::Engine(event)));
+    }
+    record(submit(&mut app, "/system be brief"));
+    for text in ["one", "two", "/retry", "please fail", "/edit", "three", "/title talk"] {
+        let (effects, _) = record(submit(&mut app, text));
+        for event in sent(&effects).map(|command| play(Some(command))).into_iter().flatten() {
+            record(happen(&mut app, Event::Engine(event)));
+        }
+        // What comes back into the composer (a failed message, one to edit) is written anew.
+        app.composer.set("");
+    }
+    let (_, written) = record(Vec::new());
+    assert_eq!(written, app.conversation);
+    let asked: Vec<&str> = written.turns.iter().map(|turn| turn.user.as_str()).collect();
+    assert_eq!((asked, written.title().as_str()), (vec!["one", "three"], "talk"));
+    assert!(written.turns.iter().all(|turn| turn.answer.as_ref().unwrap().finished.is_some()));
+}
+
+/// A retry that fails before it begins costs nothing.
+#[test]
+fn an_answer_outlives_a_retry_that_did_not_begin() {
+    let mut app = ready_app();
+    ask(&mut app, "one");
+    let said = app.transcript.last_answer().unwrap().text.clone();
+    submit(&mut app, "/retry");
+    assert!(app.transcript.last_answer().unwrap().text.is_empty());
+    happen(&mut app, Event::EngineEnded);
+    assert_eq!(app.transcript.last_answer().unwrap().text, said);
+    assert!(app.composer.is_blank());
+}
+
+#[test]
+fn an_edit_can_be_left() {
+    let mut app = ready_app();
+    ask(&mut app, "one");
+    submit(&mut app, "/edit");
+    assert_eq!(app.composer.text(), "one");
+    act(&mut app, Action::Back);
+    assert!(app.composer.is_blank());
+    ask(&mut app, "two");
+    assert_eq!(app.conversation.turns.len(), 2);
+}
+
+/// An opened conversation is shown as it was; what never got an answer can be sent again.
+#[test]
+fn a_conversation_is_opened() {
+    let mut app = ready_app();
+    ask(&mut app, "one");
+    ask(&mut app, "two");
+    let mut before = app.conversation.clone();
+    before.apply(&Change::User { text: "unanswered".into() });
+    let text = app.transcript.last_answer().unwrap().text.clone();
+    assert_eq!(submit(&mut app, "/new"), [Effect::Begin]);
+    happen(&mut app, Event::Opened(Box::default(), Vec::new()));
+    assert!(app.transcript.items.is_empty());
+    let effects = happen(&mut app, Event::Opened(Box::new(before), vec!["a fork".into()]));
+    assert_eq!(effects, [Effect::Record(Change::Cut { turns: 2 })]);
+    assert_eq!(app.composer.text(), "unanswered");
+    assert_eq!(app.transcript.last_answer().unwrap().text, text);
+    assert_eq!(app.notice.as_ref().unwrap().1, "a fork");
+    app.composer.set("");
+    let Some(EngineCommand::Generate(generate)) = sent(&submit(&mut app, "three")) else {
+        panic!("nothing asked")
+    };
+    let Prompt::Messages(messages) = generate.prompt else { panic!("no messages") };
+    assert_eq!(messages.len(), 5);
+    assert!(messages[3].ids.is_some());
+}
+
+#[test]
+fn an_export_is_markdown_or_json_by_its_name() {
+    let mut app = ready_app();
+    assert!(submit(&mut app, "/export").is_empty());
+    ask(&mut app, "one");
+    let export = |app: &mut App, input| match &submit(app, input)[..] {
+        [Effect::Export(path, text)] => (path.display().to_string(), text.clone()),
+        other => panic!("{other:?}"),
+    };
+    let (path, text) = export(&mut app, "/export");
+    assert!(path == "conversation.md" && text.starts_with("# one\n"), "{path}: {text}");
+    let (path, text) = export(&mut app, "/export talk.json");
+    assert_eq!(path, "talk.json");
+    assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{text}");
+}
+
 /// Nothing typed is lost when the engine fails.
 #[test]
 fn a_failed_prompt_comes_back() {
@@ -49,6 +165,7 @@ fn a_failed_prompt_comes_back() {
         EngineEvent::RunFinished { reason: FinishReason::Failed, totals: Totals::default() };
     happen(&mut app, Event::Engine(finished));
     assert_eq!(app.composer.text(), "please fail");
+    assert!(app.conversation.turns.is_empty());
     assert!(app.running.is_none());
     assert!(matches!(app.transcript.items[..], [Item::Notice(Level::Error, _)]));
 }

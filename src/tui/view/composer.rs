@@ -1,7 +1,7 @@
 //! The message that is being written, and the popup of commands above it.
 
 use super::paint::Canvas;
-use crate::tui::app::App;
+use crate::tui::app::{App, REPLAY_KEYS};
 use crate::tui::theme::Role;
 use crate::tui::wrap;
 use ratatui::buffer::Buffer;
@@ -21,7 +21,9 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &mut App) -> Position {
     let prompt = if app.running.is_some() { Role::Muted } else { Role::User };
     canvas.text(1, 1, app.dress.glyphs.prompt, style(prompt));
     if app.composer.area.is_empty() {
-        let hint = if app.running.is_some() {
+        let hint = if app.replay.is_some() {
+            REPLAY_KEYS
+        } else if app.running.is_some() {
             "you can write the next message meanwhile"
         } else {
             "write a message, or / for commands"
@@ -79,7 +81,8 @@ pub fn popup(buffer: &mut Buffer, composer: Rect, app: &App) {
             canvas.text(0, y, &line, base.patch(style(Role::Selection)));
         } else {
             let x = canvas.text(0, y, &wrap::fit(&name, NAME, ellipsis), style(Role::Key));
-            canvas.text(x + 1, y, spec.help, style(Role::Muted));
+            let help = wrap::truncate(spec.help, width.saturating_sub(x + 1), ellipsis);
+            canvas.text(x + 1, y, &help, style(Role::Muted));
         }
     }
 }

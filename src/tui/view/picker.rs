@@ -11,12 +11,13 @@ use ratatui::layout::Rect;
 pub fn draw(buffer: &mut Buffer, area: Rect, app: &App, picker: &Picker) {
     let style = |role| app.dress.theme.style(role);
     let ellipsis = app.dress.glyphs.ellipsis;
-    let height = (picker.entries.len() as u16 + 4).min(area.height.saturating_sub(4));
+    let rows = u16::try_from(picker.entries.len()).unwrap_or(u16::MAX).saturating_add(4);
+    let height = rows.min(area.height.saturating_sub(4));
     let width = area.width.saturating_sub(8).min(84);
     let area = centred(area, width, height);
     let mut canvas = Canvas::new(buffer, area).window(picker.title(), app);
     let name = picker.entries.iter().map(|entry| wrap::width(&entry.name)).max().unwrap_or(0);
-    let name = name.min(30);
+    let name = name.min(40);
     let room = canvas.height().saturating_sub(2);
     let first = (picker.chosen + 1).saturating_sub(room);
     for (y, entry) in picker.entries.iter().enumerate().skip(first).take(room) {
@@ -33,5 +34,11 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App, picker: &Picker) {
         }
     }
     let last = canvas.height().saturating_sub(1);
-    canvas.text(0, last, "Enter takes, Esc leaves", style(Role::Muted));
+    let help = "Enter takes, Esc leaves";
+    let help = match picker.query() {
+        None => help.to_string(),
+        Some("") => format!("type to search; {help}"),
+        Some(query) => format!("with \"{query}\": {}; {help}", picker.entries.len()),
+    };
+    canvas.text(0, last, &help, style(Role::Muted));
 }

@@ -74,7 +74,7 @@ pub fn slots(round: &Round, app: &App) -> Vec<Slot> {
     for (i, draft) in round.drafted.iter().enumerate() {
         let fate = match i.cmp(&round.accepted) {
             std::cmp::Ordering::Less => Fate::Accepted,
-            std::cmp::Ordering::Equal if is_cut(round) => Fate::Discarded,
+            std::cmp::Ordering::Equal if round.is_cut() => Fate::Discarded,
             std::cmp::Ordering::Equal => Fate::Rejected,
             std::cmp::Ordering::Greater => Fate::Discarded,
         };
@@ -85,7 +85,7 @@ pub fn slots(round: &Round, app: &App) -> Vec<Slot> {
             fate,
         });
     }
-    if !round.rejected() {
+    if !round.rejected() && !round.is_cut() {
         let own = round.target.get(round.accepted).or(round.committed.last());
         let fate = if round.drafted.is_empty() { Fate::Plain } else { Fate::Bonus };
         slots.push(Slot { draft: None, prob: None, target: own.map(shown), fate });
@@ -97,13 +97,6 @@ pub fn slots(round: &Round, app: &App) -> Vec<Slot> {
         fate: Fate::Unsent,
     }));
     slots
-}
-
-/// Whether the block was cut by the answer's end, not by a wrong draft.
-fn is_cut(round: &Round) -> bool {
-    let at = round.accepted;
-    let ids = round.drafted.get(at).zip(round.target.get(at));
-    ids.is_some_and(|(draft, target)| draft.id == target.id)
 }
 
 /// A token's text with the blanks at its start visible.
@@ -119,10 +112,40 @@ pub fn in_words(round: &Round) -> String {
     let drafts = round.drafted.len();
     match (drafts, round.rejected()) {
         (0, _) => "plain step: nothing drafted".into(),
-        (_, true) if is_cut(round) => {
-            format!("kept {} of {drafts}, the answer ends", round.accepted)
-        }
+        _ if round.is_cut() => format!("kept {} of {drafts}, the answer ends", round.accepted),
         (_, true) => format!("kept {} of {drafts}, +1 correction", round.accepted),
         (_, false) => format!("kept all {drafts}, +1 bonus"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::DraftedToken;
+    use crate::tui::testing::ready_app;
+
+    fn round(accepted: usize, committed: usize) -> Round {
+        Round {
+            drafted: vec![DraftedToken::default(); 3],
+            target: vec![Token::default(); 4],
+            committed: vec![Token::default(); committed],
+            accepted,
+            ..Round::default()
+        }
+    }
+
+    /// An accepted end token ends the round: nothing was rejected and nothing corrected.
+    #[test]
+    fn a_round_that_ends_with_an_accepted_token_rejects_nothing() {
+        use Fate::*;
+        let app = ready_app();
+        let fates = |round: &Round| slots(round, &app).iter().map(|s| s.fate).collect::<Vec<_>>();
+        let cut = round(1, 1);
+        assert!(!cut.rejected());
+        assert_eq!(fates(&cut), [Anchor, Accepted, Discarded, Discarded]);
+        assert_eq!(in_words(&cut), "kept 1 of 3, the answer ends");
+        assert_eq!(fates(&round(3, 3)), [Anchor, Accepted, Accepted, Accepted]);
+        assert_eq!(fates(&round(1, 2)), [Anchor, Accepted, Rejected, Discarded]);
+        assert_eq!(fates(&round(3, 4)), [Anchor, Accepted, Accepted, Accepted, Bonus]);
     }
 }

@@ -105,6 +105,18 @@ fn state(app: &App) -> Row {
     let style = |role| app.dress.theme.style(role);
     let word = |text: &str, role| vec![Piece::new(format!(" {text}"), style(role))];
     let ellipsis = app.dress.glyphs.ellipsis;
+    if let (Some(replay), EngineState::Ready(_)) = (&app.replay, &app.engine) {
+        let what = match app.running {
+            None => "at the end",
+            Some(_) if replay.paused => "paused",
+            Some(_) => "playing",
+        };
+        let happened = app.transcript.last_answer().map_or(0, |answer| answer.rounds.len());
+        let mut row = word(what, Role::Ok);
+        let place = format!("  round {happened}/{}  x{}", replay.rounds, replay.speed);
+        row.push(Piece::new(place, style(Role::Text)));
+        return row;
+    }
     let Some(running) = app.running else {
         return match &app.engine {
             EngineState::Ready(_) => word("ready", Role::Ok),

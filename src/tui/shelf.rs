@@ -1,0 +1,239 @@
+//! What outlives the screen: the messages for Up, the conversations, exports.
+
+use super::app::Event;
+use super::effect::Effect;
+use super::history;
+use crate::chat::conversation::{Change, Conversation};
+use crate::chat::store::{Deleted, Saved, Store, StoreError};
+use crate::event::Level;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Where things are kept. The default keeps nothing.
+#[derive(Debug, Default)]
+pub struct Shelf {
+    /// The file of messages for Up.
+    history: Option<PathBuf>,
+    sessions: Option<Sessions>,
+}
+
+/// The folder of conversations, and the one that goes on.
+#[derive(Debug)]
+struct Sessions {
+    store: Store,
+    saved: Saved,
+    deleted: Option<Deleted>,
+    /// Whether the person knows that the conversation cannot be written.
+    told: bool,
+}
+
+impl Shelf {
+    /// Keep messages in the file `history` and conversations in the folder `sessions`.
+    pub fn new(history: Option<PathBuf>, sessions: Option<PathBuf>) -> Shelf {
+        let sessions = sessions.map(|folder| {
+            let store = Store::new(folder);
+            Sessions { saved: store.begin(), store, deleted: None, told: false }
+        });
+        Shelf { history, sessions }
+    }
+
+    /// The conversation to start with: the last one if `resume`, else a new one.
+    pub fn first(&mut self, resume: bool) -> Event {
+        let latest = self.sessions.as_ref().filter(|_| resume).map(|it| it.store.latest());
+        match latest {
+            Some(Some(id)) => self.open(&id).unwrap_or_else(|failed| {
+                opened(self.current(), vec![failed.to_string(), "this is a new one".into()])
+            }),
+            Some(None) => opened(
+                self.current(),
+                vec!["there is no earlier conversation to go on with".into()],
+            ),
+            None => opened(self.current(), Vec::new()),
+        }
+    }
+
+    /// Do `effect`, if it is one of the shelf's; what came of it is what happens next.
+    pub fn perform(&mut self, effect: Effect) -> Option<Event> {
+        match effect {
+            Effect::Remember(message) => return self.remember(&message),
+            Effect::Export(path, text) => return Some(export(&path, &text)),
+            Effect::Begin => {
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.saved = sessions.store.begin();
+                }
+                return Some(opened(self.current(), Vec::new()));
+            }
+            Effect::Open(id) => {
+                return Some(self.open(&id).unwrap_or_else(|failed| refused(&failed)));
+            }
+            _ => {}
+        }
+        let Some(sessions) = &mut self.sessions else {
+            let asked = matches!(effect, Effect::List | Effect::Delete | Effect::Undelete);
+            let what = "conversations are not kept here".to_string();
+            return asked.then_some(Event::Notice(Level::Warning, what));
+        };
+        match effect {
+            Effect::Record(change) => sessions.record(&change),
+            Effect::List => Some(Event::Listed(sessions.store.list())),
+            Effect::Delete => Some(sessions.delete()),
+            Effect::Undelete => {
+                let Some(deleted) = sessions.deleted.clone() else {
+                    let what = "nothing was deleted since the program started";
+                    return Some(Event::Notice(Level::Warning, what.into()));
+                };
+                match sessions.store.undelete(&deleted) {
+                    Ok(()) => {
+                        sessions.deleted = None;
+                        self.perform(Effect::Open(deleted.id))
+                    }
+                    Err(failed) => Some(refused(&failed)),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    fn current(&self) -> Conversation {
+        let saved = self.sessions.as_ref().map(|sessions| sessions.saved.conversation());
+        saved.cloned().unwrap_or_default()
+    }
+
+    fn open(&mut self, id: &str) -> Result<Event, StoreError> {
+        let Some(sessions) = &mut self.sessions else { return Ok(opened(self.current(), vec![])) };
+        // Its own lock would be in the way.
+        if sessions.saved.conversation().id == id {
+            return Ok(Event::Notice(Level::Info, "that conversation is open".into()));
+        }
+        let found = sessions.store.open(id)?;
+        sessions.saved = found.saved;
+        sessions.told = false;
+        Ok(opened(self.current(), found.notices))
+    }
+
+    fn remember(&mut self, message: &str) -> Option<Event> {
+        let error = history::append(self.history.as_deref()?, message).err()?;
+        // Said once: a full disk would say it with every message.
+        self.history = None;
+        let what = format!("messages are not kept for Up: {error}");
+        Some(Event::Notice(Level::Warning, what))
+    }
+}
+
+impl Sessions {
+    fn record(&mut self, change: &Change) -> Option<Event> {
+        let failed = self.saved.record(change).err()?;
+        let what = format!("this conversation is not saved: {failed}");
+        (!std::mem::replace(&mut self.told, true)).then_some(Event::Told(Level::Warning, what))
+    }
+
+    /// Delete the conversation that is open, and begin another.
+    fn delete(&mut self) -> Event {
+        let id = self.saved.conversation().id.clone();
+        let saved = std::mem::replace(&mut self.saved, self.store.begin());
+        // Closed before it is moved: its lock would be in the way.
+        drop(saved);
+        match self.store.delete(&id) {
+            Ok(deleted) => {
+                self.deleted = Some(deleted);
+                let notice = "the conversation is deleted; /undelete brings it back";
+                opened(self.saved.conversation().clone(), vec![notice.into()])
+            }
+            // One that was never written is gone with its screen.
+            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                opened(self.saved.conversation().clone(), Vec::new())
+            }
+            Err(failed) => opened(self.saved.conversation().clone(), vec![failed.to_string()]),
+        }
+    }
+}
+
+fn opened(conversation: Conversation, notices: Vec<String>) -> Event {
+    Event::Opened(Box::new(conversation), notices)
+}
+
+fn refused(error: &StoreError) -> Event {
+    Event::Told(Level::Error, error.to_string())
+}
+
+/// Write `text` into a new file.
+fn export(path: &Path, text: &str) -> Event {
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()));
+    let name = path.display();
+    match written {
+        Ok(()) => Event::Notice(Level::Info, format!("written to {name}")),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let what = format!("{name} exists and is left as it is; /export FILE writes another");
+            Event::Notice(Level::Error, what)
+        }
+        Err(error) => Event::Notice(Level::Error, format!("{name} could not be written: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(text: &str) -> Effect {
+        Effect::Record(Change::User { text: text.into() })
+    }
+
+    fn conversation(event: Option<Event>) -> Conversation {
+        match event {
+            Some(Event::Opened(conversation, _)) => *conversation,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_was_said_is_there_the_next_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let shelf = || Shelf::new(None, Some(folder.path().join("sessions")));
+        let mut first = shelf();
+        assert!(first.perform(user("hello")).is_none());
+        drop(first);
+        let again = conversation(Some(shelf().first(true)));
+        assert_eq!(again.turns[0].user, "hello");
+        assert!(conversation(Some(shelf().first(false))).turns.is_empty());
+    }
+
+    #[test]
+    fn a_deleted_conversation_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut shelf = Shelf::new(None, Some(folder.path().into()));
+        shelf.perform(user("hello"));
+        assert!(conversation(shelf.perform(Effect::Delete)).turns.is_empty());
+        let Some(Event::Listed(listing)) = shelf.perform(Effect::List) else { panic!() };
+        assert!(listing.sessions.is_empty());
+        assert_eq!(conversation(shelf.perform(Effect::Undelete)).turns.len(), 1);
+        assert!(matches!(shelf.perform(Effect::Undelete), Some(Event::Notice(..))));
+    }
+
+    /// B50: a folder that cannot be written is told once, and the chat goes on.
+    #[test]
+    fn a_store_that_cannot_be_written_is_told_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        let mut shelf = Shelf::new(None, Some(file));
+        assert!(matches!(shelf.perform(user("a")), Some(Event::Told(Level::Warning, _))));
+        assert!(shelf.perform(user("b")).is_none());
+        assert_eq!(shelf.current().turns.len(), 2);
+    }
+
+    #[test]
+    fn an_export_replaces_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("talk.md");
+        let write =
+            |text: &str| Shelf::default().perform(Effect::Export(path.clone(), text.into()));
+        assert!(matches!(write("one"), Some(Event::Notice(Level::Info, _))));
+        assert!(matches!(write("two"), Some(Event::Notice(Level::Error, _))));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one");
+    }
+}
