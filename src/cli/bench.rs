@@ -187,6 +187,7 @@ struct Bench {
 
 impl Bench {
     fn start(asked: &Asked) -> Result<Self> {
+        asked.check()?;
         let mut engine = start_engine(asked);
         let interrupted = interrupt(engine.cancel.clone())?;
         let ready = loop {

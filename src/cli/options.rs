@@ -212,6 +212,16 @@ impl Asked {
         asked
     }
 
+    /// Refuse a pair that nobody knows and a reference that means nothing, before anything is
+    /// loaded. (The screen starts all the same, and explains.)
+    pub fn check(&self) -> Result<()> {
+        if !self.scripted() {
+            let request = self.load_request();
+            catalog::resolve(&request.selection, &request.store)?;
+        }
+        Ok(())
+    }
+
     /// Whether someone gave a setting a value.
     pub fn chosen(&self, key: &str) -> bool {
         self.settings.origin(key) != Origin::Default

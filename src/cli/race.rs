@@ -111,6 +111,7 @@ fn kinds(args: &RaceArgs, block_size: BlockSize) -> Result<Vec<LaneKind>> {
 
 /// Load an engine for each lane, one after the other.
 fn load(asked: &Asked, lanes: usize) -> Result<(Vec<EngineHandle>, ModelReady, Interrupt)> {
+    asked.check()?;
     let first = start_engine(asked);
     let interrupted = interrupt(first.cancel.clone())?;
     let mut engines = vec![first];

@@ -71,6 +71,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
         (None, prompt) => vec![prompts::single(prompt.as_deref().unwrap_or("-"))?],
     };
     let asked = Asked::new(&args.model, &args.decode, &args.conversation)?;
+    asked.check()?;
     let several = args.prompts.is_some();
     let mut talk = match &args.session {
         Some(name) => {
