@@ -36,6 +36,15 @@ where
     P: FnOnce(UnboundedSender<Event>) -> F,
     F: Future<Output = ()>,
 {
+    session_with(Shelf::default(), size, pace, person)
+}
+
+/// A session that keeps what is said on `shelf`.
+fn session_with<F, P>(shelf: Shelf, size: (u16, u16), pace: f32, person: P) -> (String, Vec<String>)
+where
+    P: FnOnce(UnboundedSender<Event>) -> F,
+    F: Future<Output = ()>,
+{
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let options = ScreenOptions { pair: "demo".into(), ..ScreenOptions::default() };
@@ -48,12 +57,33 @@ where
             engine(pace)
         };
         let person = person(sender);
-        let screen = run_loop(&mut terminal, &mut input, &mut app, Shelf::default(), start);
+        let screen = run_loop(&mut terminal, &mut input, &mut app, shelf, start);
         let both = async { tokio::join!(screen, person) };
         let (ended, ()) = tokio::time::timeout(Duration::from_secs(20), both).await.unwrap();
         ended.unwrap();
         (terminal.backend().to_string(), asked.take())
     })
+}
+
+/// The program ends in the middle of an answer; the next one goes on with what was said.
+#[test]
+fn a_conversation_goes_on_the_next_day() {
+    let folder = tempfile::tempdir().unwrap();
+    let shelf = |resume| Shelf::new(None, Some(folder.path().join("sessions")), resume);
+    session_with(shelf(false), (80, 24), 1.0, |keys| async move {
+        pause(150).await;
+        keys.send(Event::Paste("a long answer please".into())).unwrap();
+        keys.send(key(KeyCode::Enter)).unwrap();
+        pause(1500).await;
+        keys.send(ctrl('q')).unwrap();
+    });
+    let (screen, _) = session_with(shelf(true), (80, 24), 1.0, |keys| async move {
+        pause(300).await;
+        keys.send(ctrl('q')).unwrap();
+    });
+    // The end of what was said, marked as not finished.
+    assert!(screen.contains("stopped"), "{screen}");
+    assert!(screen.contains("a long answer please: 1 turn"), "{screen}");
 }
 
 #[test]

@@ -77,11 +77,7 @@ pub fn run(
     runtime.block_on(async {
         // Its reader thread needs the runtime, and must not see what was asked of the terminal.
         let mut input = EventStream::new();
-        let mut shelf = Shelf::new(options.history, options.sessions);
-        let first = shelf.first(options.resume);
-        update(&mut app, first, Instant::now())
-            .into_iter()
-            .for_each(|effect| drop(shelf.perform(effect)));
+        let shelf = Shelf::new(options.history, options.sessions, options.resume);
         run_loop(&mut terminal, &mut input, &mut app, shelf, start).await
     })
 }
@@ -168,37 +164,8 @@ where
     let mut limiter = FrameLimiter::default();
     limiter.drawn(Instant::now());
     let mut filter = Filter::default();
+    let mut happened: VecDeque<Event> = world.shelf.first().into_iter().collect();
     loop {
-        let due = limiter.due(interval(app.cpu_computes()));
-        let woken = tokio::select! {
-            event = input.next() => Woken::Input(event),
-            envelope = world.next_envelope() => Woken::Engine(envelope),
-            () = sleep_until(due) => Woken::Frame,
-            () = signals.next() => Woken::Signal,
-        };
-        let mut happened = VecDeque::new();
-        match woken {
-            Woken::Signal => return Ok(()),
-            Woken::Frame => {}
-            Woken::Input(first) => {
-                let mut batch = Batch::default();
-                let mut next = Some(first);
-                while let Some(event) = next {
-                    let Some(event) = event else { return Ok(()) };
-                    if let Some(input) = filter.input(event?, Instant::now()) {
-                        batch.push(input);
-                    }
-                    next = input.ready().await;
-                }
-                happened.extend(batch.map(Event::Input));
-            }
-            Woken::Engine(first) => {
-                happened.push_back(
-                    first.map_or(Event::EngineEnded, |first| Event::Engine(first.event)),
-                );
-                happened.extend(world.ready_envelopes().map(|more| Event::Engine(more.event)));
-            }
-        }
         while let Some(event) = happened.pop_front() {
             limiter.request();
             if matches!(event, Event::EngineEnded) {
@@ -222,6 +189,35 @@ where
         if limiter.due(interval(app.cpu_computes())).is_some_and(|due| due <= now) {
             draw(terminal, app)?;
             limiter.drawn(now);
+        }
+        let due = limiter.due(interval(app.cpu_computes()));
+        let woken = tokio::select! {
+            event = input.next() => Woken::Input(event),
+            envelope = world.next_envelope() => Woken::Engine(envelope),
+            () = sleep_until(due) => Woken::Frame,
+            () = signals.next() => Woken::Signal,
+        };
+        match woken {
+            Woken::Signal => return Ok(()),
+            Woken::Frame => {}
+            Woken::Input(first) => {
+                let mut batch = Batch::default();
+                let mut next = Some(first);
+                while let Some(event) = next {
+                    let Some(event) = event else { return Ok(()) };
+                    if let Some(input) = filter.input(event?, Instant::now()) {
+                        batch.push(input);
+                    }
+                    next = input.ready().await;
+                }
+                happened.extend(batch.map(Event::Input));
+            }
+            Woken::Engine(first) => {
+                happened.push_back(
+                    first.map_or(Event::EngineEnded, |first| Event::Engine(first.event)),
+                );
+                happened.extend(world.ready_envelopes().map(|more| Event::Engine(more.event)));
+            }
         }
     }
 }

@@ -16,6 +16,8 @@ pub struct Shelf {
     /// The file of messages for Up.
     history: Option<PathBuf>,
     sessions: Option<Sessions>,
+    /// Whether to go on with the last conversation.
+    resume: bool,
 }
 
 /// The folder of conversations, and the one that goes on.
@@ -29,32 +31,33 @@ struct Sessions {
 }
 
 impl Shelf {
-    /// Keep messages in the file `history` and conversations in the folder `sessions`.
-    pub fn new(history: Option<PathBuf>, sessions: Option<PathBuf>) -> Shelf {
+    /// Keep messages in the file `history` and conversations in the folder `sessions`; go on
+    /// with the last one if `resume`.
+    pub fn new(history: Option<PathBuf>, sessions: Option<PathBuf>, resume: bool) -> Shelf {
         let sessions = sessions.map(|folder| {
             let store = Store::new(folder);
             Sessions { saved: store.begin(), store, deleted: None, told: false }
         });
-        Shelf { history, sessions }
+        Shelf { history, sessions, resume }
     }
 
-    /// The conversation to start with: the last one if `resume`, else a new one.
-    pub fn first(&mut self, resume: bool) -> Event {
-        let latest = self.sessions.as_ref().filter(|_| resume).map(|it| it.store.latest());
-        match latest {
-            Some(Some(id)) => self.open(&id).unwrap_or_else(|failed| {
-                opened(self.current(), vec![failed.to_string(), "this is a new one".into()])
-            }),
-            Some(None) => opened(
-                self.current(),
-                vec!["there is no earlier conversation to go on with".into()],
-            ),
-            None => opened(self.current(), Vec::new()),
+    /// The conversation to start with; `None` where none is kept.
+    pub(super) fn first(&mut self) -> Option<Event> {
+        let sessions = self.sessions.as_ref()?;
+        if !self.resume {
+            return Some(opened(self.current(), Vec::new()));
         }
+        let Some(id) = sessions.store.latest() else {
+            let notice = "there is no earlier conversation to go on with".into();
+            return Some(opened(self.current(), vec![notice]));
+        };
+        Some(self.open(&id).unwrap_or_else(|failed| {
+            opened(self.current(), vec![format!("{failed}; this is a new conversation")])
+        }))
     }
 
     /// Do `effect`, if it is one of the shelf's; what came of it is what happens next.
-    pub fn perform(&mut self, effect: Effect) -> Option<Event> {
+    pub(super) fn perform(&mut self, effect: Effect) -> Option<Event> {
         match effect {
             Effect::Remember(message) => return self.remember(&message),
             Effect::Export(path, text) => return Some(export(&path, &text)),
@@ -193,19 +196,20 @@ mod tests {
     #[test]
     fn what_was_said_is_there_the_next_time() {
         let folder = tempfile::tempdir().unwrap();
-        let shelf = || Shelf::new(None, Some(folder.path().join("sessions")));
-        let mut first = shelf();
+        let shelf = |resume| Shelf::new(None, Some(folder.path().join("sessions")), resume);
+        let mut first = shelf(false);
         assert!(first.perform(user("hello")).is_none());
         drop(first);
-        let again = conversation(Some(shelf().first(true)));
+        let again = conversation(shelf(true).first());
         assert_eq!(again.turns[0].user, "hello");
-        assert!(conversation(Some(shelf().first(false))).turns.is_empty());
+        assert!(conversation(shelf(false).first()).turns.is_empty());
+        assert!(Shelf::default().first().is_none());
     }
 
     #[test]
     fn a_deleted_conversation_comes_back() {
         let folder = tempfile::tempdir().unwrap();
-        let mut shelf = Shelf::new(None, Some(folder.path().into()));
+        let mut shelf = Shelf::new(None, Some(folder.path().into()), false);
         shelf.perform(user("hello"));
         assert!(conversation(shelf.perform(Effect::Delete)).turns.is_empty());
         let Some(Event::Listed(listing)) = shelf.perform(Effect::List) else { panic!() };
@@ -220,7 +224,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         std::fs::write(&file, "x").unwrap();
-        let mut shelf = Shelf::new(None, Some(file));
+        let mut shelf = Shelf::new(None, Some(file), false);
         assert!(matches!(shelf.perform(user("a")), Some(Event::Told(Level::Warning, _))));
         assert!(shelf.perform(user("b")).is_none());
         assert_eq!(shelf.current().turns.len(), 2);

@@ -21,7 +21,8 @@ pub struct Replay {
 }
 
 /// The keys, in words.
-pub const KEYS: &str = "Space pauses, . one round, Left/Right a round back or on, [ ] speed";
+pub const KEYS: &str =
+    "Space plays and pauses, . one round, Left/Right a round back or on, [ ] speed";
 
 impl App {
     /// What `key` means to the recording; `None` for nothing.
@@ -48,8 +49,13 @@ impl App {
                 replay.speed = (replay.speed * factor).clamp(SPEEDS.0, SPEEDS.1);
                 ReplayControl::Speed(replay.speed)
             }
-            KeyCode::Left => ReplayControl::Seek(happened.saturating_sub(1)),
-            KeyCode::Right => ReplayControl::Seek(happened + 1),
+            // Who goes to a round wants to look at it.
+            KeyCode::Left | KeyCode::Right => {
+                replay.paused = true;
+                let back = key.code == KeyCode::Left;
+                let to = if back { happened.saturating_sub(1) } else { happened + 1 };
+                return Some(vec![steered(ReplayControl::Pause), steered(ReplayControl::Seek(to))]);
+            }
             KeyCode::Enter if ended => return Some(self.play()),
             _ => return None,
         };
@@ -112,8 +118,8 @@ mod tests {
         play(&mut app);
         assert_eq!(app.transcript.last_answer().unwrap().rounds.len(), rounds);
         let control = |control| EngineCommand::Replay { control };
-        let back = ReplayControl::Seek(rounds - 1);
-        assert_eq!(press_key(&mut app, KeyCode::Left), [control(back)]);
+        let back = [ReplayControl::Pause, ReplayControl::Seek(rounds - 1)].map(control);
+        assert_eq!(press_key(&mut app, KeyCode::Left), back);
         // The engine plays it anew up to there: nothing is shown twice.
         play(&mut app);
         assert_eq!(app.transcript.answers().count(), 1);

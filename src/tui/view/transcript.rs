@@ -251,9 +251,10 @@ fn footer_row(app: &App, answer: &Answer, room: usize) -> Row {
             if totals.rounds > 0 {
                 parts.push(muted(format!("{:.1} tok/s", totals.decode_tok_s)));
             }
-            if answer.stats.speculative.0 > 0 {
+            if totals.drafted > 0 {
                 parts.push(muted(format!("{} {:.2}", app.dress.glyphs.tau, totals.tau)));
-                if app.plain.median_us().is_some() {
+                // The rounds of an earlier session are not known any more.
+                if answer.stats.speculative.0 > 0 && app.plain.median_us().is_some() {
                     parts.push(gauges::verdict(&answer.stats, app));
                 }
             }
