@@ -196,13 +196,13 @@ impl App {
         if let Some(input) = text.trim().strip_prefix('/') {
             return self.command(input);
         }
+        if self.replay.is_some() {
+            self.say(Level::Warning, "this is a recording: it answers nothing new");
+            return Vec::new();
+        }
         if self.running.is_some() {
             let key = self.keymap.hint(Action::Back);
             self.say(Level::Warning, format!("an answer is being made; {key} stops it"));
-            return Vec::new();
-        }
-        if self.replay.is_some() {
-            self.say(Level::Warning, "this is a recording: it answers nothing new");
             return Vec::new();
         }
         if self.engine == EngineState::Ended {

@@ -130,6 +130,7 @@ mod tests {
         // It has ended, so Space plays it again; what is typed is not taken for a key.
         assert!(press_key(&mut app, KeyCode::Char(' ')).len() == 3);
         submit(&mut app, "hello");
+        assert!(app.notice.as_ref().unwrap().1.starts_with("this is a recording"));
         assert_eq!(app.composer.text(), "hello");
         assert!(press_key(&mut app, KeyCode::Char('.')).is_empty());
         assert_eq!(app.composer.text(), "hello.");
