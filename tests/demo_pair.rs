@@ -109,11 +109,11 @@ fn rounds_equal_the_trainers_in_f32() {
             answer.extend(ids(&got["committed"]));
             assert_eq!(got["position"], want["start"], "round {i}");
             assert_eq!(got["anchor"]["id"], want["anchor"], "round {i}");
-            // Near the token limit this program drafts one token less: the round's own token
-            // takes a place too.
+            // Where the token limit shortens a block this program drafts one token less: the
+            // round's own token takes a place too.
             let drafted = ids(&got["drafted"]);
-            let fewer = usize::from(i + 1 == expected.len());
             let wanted = ids(&want["draft_ids"]);
+            let fewer = usize::from(wanted.len() < 7);
             assert!(drafted.len() + fewer >= wanted.len(), "round {i}");
             assert_eq!(drafted, wanted[..drafted.len()], "round {i}");
             assert_eq!(got["committed"].as_array().unwrap().len(), want["emitted"], "round {i}");
