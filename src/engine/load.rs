@@ -260,6 +260,14 @@ impl Job<'_> {
         end_tokens.dedup();
 
         let ready = self.ready(&ops, &target, draft.as_ref(), context);
+        let notes = ops.notes();
+        if let Some(first) = notes.first() {
+            let others = match notes.len() - 1 {
+                0 => String::new(),
+                n => format!(", and {n} more tensors likewise"),
+            };
+            out.notice(Level::Info, format!("{first}{others}"), None);
+        }
         let pair = Pair::new(ops, target, draft, context);
         let learned = LearnedFile::new(&self.request.cache, &ready, self.request.quantise);
         let planner = Planner::new(learned.read());

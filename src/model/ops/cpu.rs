@@ -74,11 +74,6 @@ impl Cpu {
         Cpu { pool, isa, quantise, kv, memory, caches: Arc::default(), notes: Mutex::default() }
     }
 
-    /// What could not be kept as asked, one line a tensor.
-    pub fn notes(&self) -> Vec<String> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     fn product(&self, x: &Rows, norm: Option<&Norm>, matrix: &Matrix, to: &mut Rows, then: Then) {
         let quantised = |s: &Tiles| matches!(s, Tiles::Q4(_) | Tiles::Q8(_));
         let layouts = || matrix.segments.iter().map(|segment| quantised(&segment.tiles));
@@ -147,6 +142,10 @@ impl Ops for Cpu {
 
     fn threads(&self) -> usize {
         self.pool.threads()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn linear(&self, parts: &[RawTensor<'_>], bias: Option<Vec<f32>>) -> Result<Matrix> {

@@ -141,6 +141,11 @@ pub trait Ops: Send + Sync + Sized + 'static {
     /// Threads that compute.
     fn threads(&self) -> usize;
 
+    /// What could not be kept as asked, one line a tensor; such tensors work, more slowly.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Prepare a matrix from the row-wise concatenation of `parts` (all of the same width).
     fn linear(&self, parts: &[RawTensor<'_>], bias: Option<Vec<f32>>) -> Result<Self::Linear>;
     /// Prepare a matrix whose rows are also looked up one by one ([`Ops::embed`]).
