@@ -1,44 +1,229 @@
-"""Prompts for training and for counting tokens: templates over topics, arithmetic, code, lists.
+"""Prompts to train on: templates over many topics, and openings that the target itself continues.
 
-The built-in bench set (assets/prompts) and tests/fixtures/heldout.jsonl are never among them.
+What measurements use (assets/prompts and tests/fixtures/heldout.jsonl) is never among them.
+
+usage: prompts.py COUNT [--seed 1] > prompts.jsonl
+
+A line is what `collect` reads: `user`, and where it is not the usual `system`, `imagine`, `turns`
+and `temperature`.
 """
+import argparse
 import json
 import pathlib
 import random
 
-TOPICS = """gravity|volcanoes|the water cycle|photosynthesis|the moon|ocean currents|earthquakes|vaccines|
-the human heart|sleep|healthy eating|running|swimming|chess|jazz|the violin|painting|photography|poetry|
-public speaking|job interviews|budgeting|small businesses|remote work|teamwork|time management|cooking rice|
-baking bread|coffee|tea|gardening|house plants|cats|dogs|bees|penguins|whales|rainforests|deserts|glaciers|
-solar energy|wind power|electric cars|bicycles|trains|airplanes|bridges|maps|the internet|databases|
-cybersecurity|robots|machine learning|video games|ancient Rome|ancient Egypt|the Middle Ages|democracy|
-the United Nations|human rights|philosophy|psychology|memory|happiness|friendship|stress|first aid|
-allergies|libraries|museums|recycling|air quality|astronomy|black holes|algebra|geometry|probability""".replace("\n", "").split("|")
-CHAT = ["What is {t}?", "Explain {t} in simple terms.", "Give me five facts about {t}.",
-        "Write a short introduction to {t}.", "What are common mistakes about {t}?",
-        "Write a short story about {t}.", "Write a poem about {t}.", "Why is {t} important?",
-        "List three advantages and three disadvantages of {t}.", "Write an email to a friend about {t}.",
-        "Make a numbered list of tips about {t}.", "How has {t} changed over time?",
-        "Suggest an outline for an essay on {t}.", "Summarize the key ideas of {t}."]
-NAMES = ["Anna", "Ben", "Carla", "David", "Emma", "Hugo", "Ivy", "Liam", "Maya", "Noah", "Rosa", "Zoe"]
-THINGS = ["apples", "books", "marbles", "pencils", "cookies", "coins", "cards", "tickets"]
-LANGUAGES = ["Python", "JavaScript", "C", "Java", "Rust", "SQL"]
-TASKS = ["sorts a list of numbers", "counts the vowels of a string", "finds the largest of three numbers",
-         "checks whether a number is prime", "computes the greatest common divisor", "removes duplicates from a list",
-         "reads a file and counts its lines", "converts Celsius to Fahrenheit", "prints a multiplication table",
-         "searches a sorted list", "sums the even numbers of a list", "reverses a linked list",
-         "parses a date", "draws a rectangle of stars", "groups words by their length"]
+
+def split(text):
+    return " ".join(text.split()).split("|")
+
+
+TOPICS = split("""
+photosynthesis|black holes|the French Revolution|machine learning|how bread rises|volcanoes|the human
+heart|climate change|the stock market|chess openings|ancient Egypt|the Roman Empire|coffee
+brewing|yoga|meditation|gardening in small spaces|the water cycle|electric cars|solar panels|the
+internet|cloud computing|databases|cybersecurity|renewable energy|coral
+reefs|rainforests|penguins|elephants|honey bees|dinosaurs|the solar system|Mars exploration|the Moon
+landing|gravity|relativity|quantum mechanics|DNA|vaccines|the immune system|nutrition|sleep|running a
+marathon|strength training|swimming|football tactics|basketball|jazz music|classical music|learning the
+guitar|oil painting|photography|creative writing|poetry|public speaking|job interviews|time
+management|personal budgeting|saving for retirement|starting a small business|marketing on social
+media|remote work|team leadership|conflict resolution|parenting toddlers|dog training|cat
+behaviour|travelling in Japan|visiting Paris|camping|hiking safety|cooking pasta|baking sourdough|vegan
+recipes|Indian cuisine|Mexican street food|wine tasting|the history of tea|fashion trends|interior
+design|home repairs|woodworking|knitting|recycling|urban planning|public transport|the United
+Nations|democracy|human rights|the Industrial Revolution|World War II|the Cold War|the Renaissance|Greek
+mythology|Norse mythology|Shakespeare|science fiction novels|film making|video game design|robotics|3D
+printing|blockchain|artificial intelligence
+ethics|smartphones|satellites|bridges|skyscrapers|earthquakes|hurricanes|deserts|oceans|glaciers|magnetism|sound
+waves|light and colour|chemical reactions|the periodic
+table|plastics|metals|algebra|geometry|probability|statistics|prime numbers|the history of
+mathematics|language learning|Spanish
+grammar|philosophy|psychology|memory|motivation|happiness|friendship|stress relief|first aid|dental
+health|allergies|diabetes|exercise for seniors|school bullying|online
+education|libraries|museums|volunteering|wildlife conservation|ocean pollution|air quality|water
+scarcity|organic farming|beekeeping|birdwatching|astronomy for beginners|weather forecasting|map
+reading|sailing|aviation|railways|bicycles|car maintenance
+""")
+ABOUT = split("""
+What is {t}?|Can you explain {t} in simple terms?|Why is {t} important?|Give me five interesting facts
+about {t}.|What should a beginner know about {t}?|Write a short introduction to {t}.|List three
+advantages and three disadvantages of {t}.|How has {t} changed over time?|Tell me about {t} as if I were
+ten years old.|What are common misconceptions about {t}?|Write a short paragraph about {t}.|I want to
+learn about {t}. Where should I start?|Make a numbered list of tips related to {t}.|Write an email to a
+friend about {t}.|Write a short story about {t}.|Write a poem about {t}.|Create a quiz with three
+questions about {t}.|What are the main challenges in {t}?|Suggest a title and outline for an essay on
+{t}.|Write a dialogue between a teacher and a student about {t}.|How can I use {t} in my daily
+life?|What does the future hold for {t}?|Write a persuasive speech about {t}.|Compare {t} with
+{u}.|Explain the connection between {t} and {u}.|Write a product description related to {t}.|Give me a
+step-by-step guide about {t}.|Summarize the key ideas of {t} in two sentences.|Who are famous people
+connected with {t}?|Write a social media post about {t}.
+""")
+NAMES = split("""
+Anna|Ben|Carla|David|Emma|Farid|Grace|Hugo|Ivy|James|Kira|Liam|Maya|Noah|Olga|Priya|Quinn|Rosa|Sam|Tina|Victor|Wendy|Yusuf|Zoe
+""")
+THINGS = split("""
+apples|books|marbles|pencils|stickers|cookies|coins|toy
+cars|balloons|flowers|oranges|cards|eggs|candles|tickets
+""")
+TASKS = split("""
+checks if a number is prime|computes the factorial of a number|returns the nth Fibonacci number|sorts a
+list of numbers|removes duplicates from a list|counts the vowels in a string|checks if a string is a
+palindrome|finds the maximum value in a list|merges two sorted lists|computes the sum of a list|converts
+Celsius to Fahrenheit|reads a text file and counts the words|parses a CSV file|finds the greatest common
+divisor of two numbers|implements binary search|implements bubble sort|implements quick sort|implements
+a stack|implements a queue|reverses a linked list|counts the frequency of each word|flattens a nested
+list|computes the average of a list|filters even numbers|generates a random password|validates an email
+address|computes the area of a circle|checks whether a year is a leap year|prints a multiplication
+table|finds the second largest element|rotates a list by k positions|transposes a matrix|multiplies two
+matrices|finds common elements of two lists|capitalizes every word of a sentence|converts a decimal
+number to binary|computes the power of a number|finds all prime numbers up to n|checks if two strings
+are anagrams|removes whitespace from a string|calculates compound interest|simulates rolling a
+dice|implements a simple calculator|fetches a web page|writes a dictionary to a JSON file|finds the
+longest word in a sentence|counts lines in a file|splits a list into chunks|computes the Hamming
+distance of two strings|implements depth-first search|implements breadth-first search|computes the
+median of a list
+""")
+LANGUAGES = split("""
+Python|Python|Python|Python|JavaScript|Java|C|C++|Rust|Go|SQL|TypeScript
+""")
+PROGRAMS = split("""
+Write a {l} function that {c}.|Write a simple {l} program that {c}.|Show me {l} code that {c} and
+explain how it works.|I need a {l} function that {c}. Please include an example.|Create a {l} script
+that {c}, with comments.|How do I write a function in {l} that {c}?|Write a unit test for a {l} function
+that {c}.|Write a {l} class that {c}.
+""")
+QUESTIONS = split("""
+What is a variable in {l}?|Explain loops in {l} with an example.|How do I handle errors in {l}?|What is
+recursion? Give an example in {l}.|How do I read user input in {l}?|Explain the difference between an
+array and a list in {l}.|How do I define a class in {l}?|How do I write a for loop in {l}?|How do I
+concatenate strings in {l}?|What are the data types in {l}?|Write a hello world program in {l}.|How do I
+sort a list in {l}?
+""")
+SENTENCES = split("""
+The cat sat on the mat and looked at the rain outside.|Our company increased its revenue by twelve
+percent last year thanks to new customers in Asia.|Scientists have discovered a new species of frog in
+the mountains of Ecuador.|I am very happy to announce that I will be joining the team next month.|The
+old bridge was closed for repairs, which caused long delays for commuters.|She opened the letter slowly,
+afraid of what it might say.|Regular exercise and a balanced diet can help prevent many diseases.|The
+meeting was moved to Thursday because the manager is travelling.|Many people enjoy drinking coffee in
+the morning before they start working.|The museum will open a new exhibition about ancient Greek pottery
+in the spring.|Learning a language takes time, but daily practice makes a big difference.|The storm
+destroyed several houses along the coast and left thousands without power.|He forgot his keys at home
+and had to wait for his brother.|The new phone has a better camera, a larger battery and a brighter
+screen.|Trees absorb carbon dioxide and release oxygen, which makes cities healthier.|The library offers
+free courses on computers, writing and music for all residents.|Hey, can u send me the report asap?
+thx|me and him was going to the store yesterday but it were closed|The product arrived late and the box
+was damaged, but the customer service was friendly and quick to help.|In 1969, humans walked on the Moon
+for the first time, an event watched by millions of people around the world.
+""")
+REWRITES = split("""
+Rewrite this sentence in a formal tone: "{s}"|Rewrite the following text to be shorter: "{s}"|Summarize:
+"{s}"|Correct the grammar of this text: "{s}"|Rewrite this in a friendly and casual way: "{s}"|What is
+the main idea of this text? "{s}"|Extract the key words from this text: "{s}"|What is the sentiment of
+this text: "{s}"|Continue this text: "{s}"|Translate this sentence to French: "{s}"|Translate this
+sentence to Spanish: "{s}"|Turn this sentence into a question: "{s}"|Make this text more descriptive:
+"{s}"|Write a headline for this text: "{s}"
+""")
+SMALL_TALK = split("""
+Hello!|Hi, how are you?|Who are you?|What can you do?|Tell me a joke.|Good morning!|Tell me something
+interesting.|I am bored. What should I do?|Thank you for your help!|What is your name?|Can you help
+me?|Give me a recipe for {d}.|How do I make {d}?|What are some good side dishes for {d}?|Plan a {n}-day
+trip to {p}.|What are the best places to visit in {p}?|What is the capital of {p}?|Write a letter to my
+{w} about {t}.|Give me {n} ideas for a birthday party for my {w}.|What gift should I buy for my {w} who
+likes {t}?|Write a story about a {a} who lives in {p}.|Write a story about a {a} and a {b}.|Describe a
+{a} in detail.|Which is bigger, a {a} or a {b}?|Write a haiku about a {a}.|List {n} synonyms for the
+word "{y}".|Use the word "{y}" in {n} sentences.|What does the word "{y}" mean?|Write {n} questions I
+could ask my {w} about {t}.|I feel {y} today. What should I do?|Pretend you are a {a} and introduce
+yourself.|Write a {n}-sentence review of a restaurant in {p}.
+""")
+DISHES = split("""
+pancakes|tomato soup|fried rice|chicken curry|apple pie|lasagna|guacamole|vegetable stew|banana
+bread|pizza|tacos|omelette|chocolate cake|lentil soup|Caesar salad
+""")
+PLACES = split("""
+Italy|Japan|Brazil|Egypt|Canada|New
+York|London|Germany|Kenya|India|Australia|Mexico|Norway|Thailand|Peru|Spain|Vietnam|Greece|Morocco|Chicago
+""")
+PEOPLE = split("""
+mother|father|boss|neighbour|teacher|best friend|sister|brother|grandmother|colleague|daughter|son
+""")
+CHARACTERS = split("""
+dragon|robot|wizard|dog|fox|pirate|princess|dolphin|owl|lion|turtle|detective|ghost|farmer|knight|mouse|horse|astronaut|whale|rabbit
+""")
+MOODS = split("""
+happy|sad|tired|brave|curious|angry|lonely|excited|nervous|proud|beautiful|strange|fast|quiet|important|difficult|generous|calm
+""")
+
+# How questions begin; the target goes on by itself.
+OPENINGS = split("""
+What|What is|What are|How|How do|How can I|Why|Why do|When|Where|Which|Who|Can you|Could you explain|
+Explain|Describe|Write|Write a|Write a short|Write a Python function|Write a function|Write code that|
+Create|Create a|Create a function|Give|Give me|List|List the|Name|Tell me|Suggest|Summarize|Rewrite|
+Translate|Compare|Classify|Calculate|Find|Solve|If|A train|A store|There are|Tom has|Given|Given a list|
+Imagine|I|I am|I want|I need|My|The|In|Is|Are|Do|Does|Should|Please|Design|Generate|Make|Convert|
+Implement|Edit|Identify|Discuss|Develop|Complete|Choose|Help me|Let's|Provide|Propose|Use|Analyze|
+Construct|Outline|Determine|Tell a story|Compose|Hello|Using|Based on|For|Fix|Debug|Read|
+Qu'est-ce que|Wie|¿Qué es|Was ist
+""")
+SYSTEMS = split("""
+You are a helpful assistant.|You are a patient teacher.|Be concise.|You are an expert programmer.|
+Answer in one paragraph.|You are a friendly assistant who gives detailed answers.
+""")
+# The instructions that the demo pair has in this program (assets/pairs.toml).
+PAIR_SYSTEM = "Answer questions briefly and correctly."
 
 
 def arithmetic(r):
-    a, b, c, n, t = r.randint(2, 60), r.randint(2, 30), r.randint(2, 12), r.choice(NAMES), r.choice(THINGS)
-    return r.choice([
-        f"{n} has {a + b} {t} and gives away {b}. How many are left?",
-        f"{n} buys {c} boxes with {b} {t} each. How many {t} is that?",
-        f"What is {a * 3} + {b * 7}?", f"What is {c * b} divided by {c}?", f"What is {c * 5}% of {a * 10}?",
-        f"Solve for x: {c}x + {b} = {c * a + b}.", f"A rectangle is {a} cm by {b} cm. What is its area?",
-        f"A train travels {a + 40} km per hour for {c} hours. How far does it go?",
-        f"What comes next: {a}, {a + c}, {a + 2 * c}, {a + 3 * c}?", f"What is the average of {a}, {b} and {c}?"])
+    """A sum, or a story with one in it."""
+    n, m = r.sample(NAMES, 2)
+    t = r.choice(THINGS)
+    a, b, c = r.randint(2, 60), r.randint(2, 30), r.randint(2, 12)
+    question = r.choice([
+        f"{n} has {a+b} {t} and gives {b} of them to {m}. How many {t} does {n} have left?",
+        f"{n} buys {c} boxes of {t}. Each box has {b} {t}. How many {t} are there in total?",
+        f"A train travels at {a+20} km per hour for {c} hours. How far does it travel?",
+        f"What is {a*7} + {b*9}?",
+        f"What is {a+50} minus {b}?",
+        f"Calculate {a} times {c}.",
+        f"What is {c*b} divided by {c}?",
+        f"If {n} earns ${a} per hour and works {b} hours, how much money does {n} earn?",
+        f"{n} shares {c*b} {t} equally among {c} friends. How many {t} does each friend get?",
+        f"Solve for x: {c}x + {b} = {c*a+b}.",
+        f"What is {c*5}% of {a*10}?",
+        f"A rectangle is {a} cm long and {b} cm wide. What are its area and perimeter?",
+        f"A shirt costs ${a+20} and is on sale for {c*5}% off. What is the sale price?",
+        f"{n} is {a} years old and {m} is {b} years older. What is the sum of their ages?",
+        f"What is the average of {a}, {b} and {c}?",
+        f"Find the next number in the sequence: {a}, {a+c}, {a+2*c}, {a+3*c}.",
+        f"{n} reads {b} pages a day. How many days does it take to read a book of {b*c} pages?",
+        f"Convert {a} kilometers to meters.",
+        f"Is {a*2+1} a prime number? Explain.",
+        f"What is the square of {c+3}?",
+        f"A recipe for {c} people needs {b*10} grams of flour. How much flour is needed for {c*2} people?",
+        f"Simplify the fraction {c*2}/{c*b}.",
+        f"{n} had ${a+100}. {n} spent ${b} on food and ${c} on a bus ticket. How much is left?",
+        f"The sum of two numbers is {a+b} and one of them is {a}. What is the other number?"
+    ])
+    return question + r.choice(["", "", "", " Show your work.", " Think step by step.", " Explain your reasoning."])
+
+
+def templated(r):
+    """A question from a template."""
+    kind = r.random()
+    t, u = r.sample(TOPICS, 2)
+    if kind < 0.32:
+        return r.choice(ABOUT).format(t=t, u=u)
+    if kind < 0.58:
+        return arithmetic(r)
+    if kind < 0.82:
+        form = r.choice(PROGRAMS if r.random() < 0.8 else QUESTIONS)
+        return form.format(l=r.choice(LANGUAGES), c=r.choice(TASKS))
+    if kind < 0.90:
+        return r.choice(REWRITES).format(s=r.choice(SENTENCES))
+    a, b = r.sample(CHARACTERS, 2)
+    return r.choice(SMALL_TALK).format(
+        d=r.choice(DISHES), n=r.choice([2, 3, 4, 5, 7]), p=r.choice(PLACES), w=r.choice(PEOPLE),
+        t=t, a=a, b=b, y=r.choice(MOODS))
 
 
 def held_out():
@@ -49,18 +234,35 @@ def held_out():
             for turn in json.loads(line)["turns"]}
 
 
-def prompts(count, seed=0):
-    """`count` different prompts: 45 % chat, 25 % arithmetic, 30 % code."""
-    r, seen, out = random.Random(seed), held_out(), []
-    while len(out) < count:
-        kind = r.random()
-        if kind < 0.45:
-            text = r.choice(CHAT).format(t=r.choice(TOPICS))
-        elif kind < 0.70:
-            text = arithmetic(r)
+def prompts(count, seed=1):
+    """`count` prompts: six in ten are imagined by the target from an opening, the others
+    templated and all different."""
+    r, seen = random.Random(seed), held_out()
+    for _ in range(count):
+        prompt = {}
+        if r.random() < 0.6:
+            prompt = {"user": r.choice(OPENINGS), "imagine": True}
         else:
-            text = f"Write a {r.choice(LANGUAGES)} {r.choice(['function', 'program', 'example'])} that {r.choice(TASKS)}."
-        if text not in seen:
+            while (text := templated(r)) in seen:
+                pass
             seen.add(text)
-            out.append(text)
-    return out
+            prompt = {"user": text}
+        kind = r.random()
+        if kind < 0.4:
+            prompt["system"] = PAIR_SYSTEM
+        elif kind < 0.5:
+            prompt["system"] = r.choice(SYSTEMS)
+        if r.random() < 0.12:
+            prompt["turns"] = r.choice([2, 3])
+        if r.random() < 0.2:
+            prompt["temperature"] = 0.7
+        yield prompt
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Write prompts to train on.")
+    parser.add_argument("count", type=int)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    for prompt in prompts(arguments.count, arguments.seed):
+        print(json.dumps(prompt, ensure_ascii=False))

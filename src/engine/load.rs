@@ -338,7 +338,10 @@ impl Job<'_> {
 }
 
 /// The tokenizer of a target's files.
-fn tokenizer(files: &TargetFiles) -> Result<Tokenizer> {
+///
+/// # Errors
+/// When the files describe none that is known.
+pub fn tokenizer(files: &TargetFiles) -> Result<Tokenizer> {
     match files.source.gguf() {
         Some(file) => Tokenizer::from_gguf(vocabulary(file)?),
         None => Tokenizer::from_files(&TokenizerFiles::read(&files.path)?),

@@ -8,7 +8,7 @@
 use super::config::{DecoderConfig, LayerConfig};
 use super::ops::{HeadNorms, Ops, RopeTable};
 use super::weights::{Part, RawTensor, Role, TargetFiles};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// The target and its cache.
 pub struct Decoder<O: Ops> {
@@ -19,7 +19,32 @@ pub struct Decoder<O: Ops> {
     final_norm: O::Norm,
     layers: Vec<Layer<O>>,
     ropes: Vec<O::Rope>,
+    sequence: Sequence<O>,
+    max_positions: usize,
+}
+
+/// Keys and values of one text, layer by layer.
+pub struct Sequence<O: Ops> {
     caches: Vec<O::Cache>,
+}
+
+impl<O: Ops> Sequence<O> {
+    /// Positions that it holds.
+    pub fn len(&self, ops: &O) -> usize {
+        self.caches.first().map_or(0, |cache| ops.cache_len(cache))
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self, ops: &O) -> bool {
+        self.len(ops) == 0
+    }
+
+    /// Keep the first `len` positions.
+    pub fn truncate(&mut self, ops: &O, len: usize) {
+        for cache in &mut self.caches {
+            ops.truncate(cache, len);
+        }
+    }
 }
 
 /// One layer's weights; drafts have the same.
@@ -126,9 +151,29 @@ impl<O: Ops> Layer<O> {
         cache: &mut O::Cache,
         position: usize,
     ) -> Result<()> {
-        let spec = &self.config.attention;
+        self.around(ops, x, |qkv| self.attend(ops, qkv, rope, cache, position))
+    }
+
+    fn attend(
+        &self,
+        ops: &O,
+        qkv: &O::Rows,
+        rope: &O::Rope,
+        cache: &mut O::Cache,
+        position: usize,
+    ) -> Result<O::Rows> {
+        ops.attend(qkv, &self.config.attention, &self.heads, rope, cache, position)
+    }
+
+    /// The layer around an attention that maps `q ‖ k ‖ v` rows to its result.
+    fn around(
+        &self,
+        ops: &O,
+        x: &mut O::Rows,
+        attend: impl FnOnce(&O::Rows) -> Result<O::Rows>,
+    ) -> Result<()> {
         let qkv = ops.project(x, Some(&self.attention_norm), &self.qkv)?;
-        let mixed = ops.attend(&qkv, spec, &self.heads, rope, cache, position)?;
+        let mixed = attend(&qkv)?;
         ops.project_add(x, &mixed, &self.output, self.post_attention_norm.as_ref())?;
         let gated = ops.gated(x, &self.ffn_norm, &self.gate_up, self.config.activation)?;
         ops.project_add(x, &gated, &self.down, self.post_ffn_norm.as_ref())?;
@@ -170,6 +215,12 @@ impl<O: Ops> Ropes<O> {
     }
 }
 
+/// Empty caches of all layers.
+fn sequence<O: Ops>(ops: &O, config: &DecoderConfig, max_positions: usize) -> Result<Sequence<O>> {
+    let caches = config.layers.iter().map(|layer| ops.cache(&layer.attention, max_positions));
+    Ok(Sequence { caches: caches.collect::<Result<_>>()? })
+}
+
 impl<O: Ops> Decoder<O> {
     /// Read all weights. `max_positions` bounds caches and rotary tables; `progress` is told
     /// layers done and in all.
@@ -188,7 +239,6 @@ impl<O: Ops> Decoder<O> {
         };
         let mut ropes = Ropes::new(max_positions);
         let mut layers = Vec::with_capacity(config.layers.len());
-        let mut caches = Vec::with_capacity(config.layers.len());
         let embedding = ops.table(files.tensor(Role::Embedding)?).context("the embedding")?;
         let head = match config.tied {
             true => None,
@@ -196,12 +246,12 @@ impl<O: Ops> Decoder<O> {
         };
         for (i, layer) in config.layers.iter().enumerate() {
             layers.push(Layer::load(&read, i, layer, &mut ropes)?);
-            caches.push(ops.cache(&layer.attention, max_positions)?);
             progress(i + 1, config.layers.len());
         }
         let final_norm = read.norm(Role::FinalNorm)?;
         let ropes = ropes.finish();
-        Ok(Decoder { config, embedding, head, final_norm, layers, ropes, caches })
+        let sequence = sequence(ops, &config, max_positions)?;
+        Ok(Decoder { config, embedding, head, final_norm, layers, ropes, sequence, max_positions })
     }
 
     /// The shape it was loaded with.
@@ -218,14 +268,12 @@ impl<O: Ops> Decoder<O> {
 
     /// Positions in the cache.
     pub fn len(&self, ops: &O) -> usize {
-        self.caches.first().map_or(0, |cache| ops.cache_len(cache))
+        self.sequence.len(ops)
     }
 
     /// Keep the first `len` positions.
     pub fn truncate(&mut self, ops: &O, len: usize) {
-        for cache in &mut self.caches {
-            ops.truncate(cache, len);
-        }
+        self.sequence.truncate(ops, len);
     }
 
     /// The matrix of the embedding, for a draft.
@@ -240,11 +288,72 @@ impl<O: Ops> Decoder<O> {
 
     /// Pass `ids` through all layers at the cache's end.
     pub fn forward(&mut self, ops: &O, ids: &[u32], taps: &[usize]) -> Result<Pass<O>> {
-        let position = self.len(ops);
+        // The layers need the decoder while the sequence changes; it comes back below.
+        let mut sequence = Sequence { caches: std::mem::take(&mut self.sequence.caches) };
+        let pass = self.forward_in(ops, ids, &mut sequence, taps);
+        self.sequence = sequence;
+        pass
+    }
+
+    /// An empty sequence beside the decoder's own.
+    pub fn sequence(&self, ops: &O) -> Result<Sequence<O>> {
+        sequence(ops, &self.config, self.max_positions)
+    }
+
+    /// Pass `ids` through all layers at the end of `sequence`.
+    pub fn forward_in(
+        &self,
+        ops: &O,
+        ids: &[u32],
+        sequence: &mut Sequence<O>,
+        taps: &[usize],
+    ) -> Result<Pass<O>> {
+        let position = sequence.len(ops);
+        self.pass(ops, ids, taps, |i, x| {
+            let layer = &self.layers[i];
+            let cache = &mut sequence.caches[i];
+            layer.forward(ops, x, &self.ropes[layer.rope], cache, position)
+        })
+    }
+
+    /// One step of many texts at once: row `i` is `ids[i]` at the end of `sequences[i]`. Each
+    /// row has the numbers that a step of its text alone would have.
+    pub fn step_each(
+        &self,
+        ops: &O,
+        ids: &[u32],
+        sequences: &mut [&mut Sequence<O>],
+        taps: &[usize],
+    ) -> Result<Pass<O>> {
+        ensure!(ids.len() == sequences.len(), "{} ids for {} texts", ids.len(), sequences.len());
+        let positions: Vec<usize> = sequences.iter().map(|sequence| sequence.len(ops)).collect();
+        self.pass(ops, ids, taps, |i, x| {
+            let layer = &self.layers[i];
+            let rope = &self.ropes[layer.rope];
+            layer.around(ops, x, |qkv| {
+                let mut mixed = Vec::with_capacity(ids.len());
+                for (row, sequence) in sequences.iter_mut().enumerate() {
+                    let qkv = ops.slice(qkv, row..row + 1)?;
+                    let cache = &mut sequence.caches[i];
+                    mixed.push(layer.attend(ops, &qkv, rope, cache, positions[row])?);
+                }
+                ops.stack(&mixed.iter().collect::<Vec<_>>())
+            })
+        })
+    }
+
+    /// Embed `ids`, let `layer` run each layer on the rows, and keep the tapped outputs.
+    fn pass(
+        &self,
+        ops: &O,
+        ids: &[u32],
+        taps: &[usize],
+        mut layer: impl FnMut(usize, &mut O::Rows) -> Result<()>,
+    ) -> Result<Pass<O>> {
         let mut x = ops.embed(&self.embedding, ids, self.config.embedding_scale)?;
         let mut tapped: Vec<Option<O::Rows>> = taps.iter().map(|_| None).collect();
-        for (i, (layer, cache)) in self.layers.iter().zip(&mut self.caches).enumerate() {
-            layer.forward(ops, &mut x, &self.ropes[layer.rope], cache, position)?;
+        for i in 0..self.layers.len() {
+            layer(i, &mut x)?;
             for (slot, _) in tapped.iter_mut().zip(taps).filter(|(_, tap)| **tap == i) {
                 *slot = Some(ops.copy(&x)?);
             }

@@ -1,0 +1,221 @@
+"""Train a draft on what `collect` wrote.
+
+usage: train.py --target FILE --data data/part --held data/held --out run --minutes 60
+
+Each step takes random anchors of a few conversations; the draft fills the slots after each, and
+learns from the tokens that the target said there and from the target's own distribution. The
+vocabulary is the draft's ranked one. Every few minutes and at the end the run's folder gets a
+checkpoint (`state.pt`), from which the same command goes on, and a line in `log.jsonl` with
+the τ of a greedy loop simulated over the held-out answers.
+"""
+import argparse
+import json
+import math
+import pathlib
+import random
+import time
+
+import torch
+from torch.nn import functional as F
+
+from data import Blocks, Collected, batch
+from draft import Draft
+from target import Target
+
+
+def arguments():
+    p = argparse.ArgumentParser(description="Train a DFlash draft.", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    p.add_argument("--target", required=True, help="GGUF file, or folder with safetensors")
+    p.add_argument("--data", required=True, help="what collect wrote, without its ending")
+    p.add_argument("--held", required=True, help="the same of prompts to evaluate on")
+    p.add_argument("--out", required=True, type=pathlib.Path, help="folder of the run")
+    p.add_argument("--minutes", type=float, default=60, help="of training, over all resumed runs")
+    p.add_argument("--start", type=pathlib.Path, help="begin with the weights of this draft's folder")
+    p.add_argument("--layers", type=int, default=3)
+    p.add_argument("--mask-token", type=int, default=16, help="an id that the target never says")
+    p.add_argument("--vocabulary", type=int, default=8192, help="ids that the draft proposes from")
+    p.add_argument("--block-size", type=int, default=6, help="slots, the anchor included")
+    p.add_argument("--conversations", type=int, default=8, help="in a step")
+    p.add_argument("--blocks", type=int, default=32, help="of each conversation in a step")
+    p.add_argument("--rate", type=float, default=1e-3, help="learning rate at its highest")
+    p.add_argument("--warmup", type=float, default=0.03, help="share of the time")
+    p.add_argument("--decay", type=float, default=3.0, help="slots until the loss weighs 1/e")
+    p.add_argument("--soft", type=float, default=0.5, help="share of the target's distribution in the loss")
+    p.add_argument("--every", type=float, default=8, help="minutes between checkpoints")
+    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--threads", type=int, default=2)
+    return p.parse_args()
+
+
+class Vocabulary:
+    """The ids that the draft proposes from, and the target's head over them."""
+
+    def __init__(self, ids, target, device):
+        self.ids = torch.tensor(ids, device=device)
+        self.head = target.head[ids].to(device)
+        self.norm = target.norm.to(device)
+        self.eps = target.config["rms_norm_eps"]
+        self.place = torch.full((target.head.shape[0],), -1, device=device)
+        self.place[self.ids] = torch.arange(len(ids), device=device)
+
+    def of_target(self, last):
+        """The target's log-probabilities, from its last layer's outputs."""
+        return F.linear(F.rms_norm(last, last.shape[-1:], self.norm, self.eps), self.head).log_softmax(-1)
+
+
+def ranked(counts, size):
+    """The `size` most frequent ids; where fewer were seen, the lowest others (of byte-pair
+    vocabularies the most frequent merges)."""
+    order = sorted(range(len(counts)), key=lambda id: (-counts[id], id))
+    return sorted(order[:size])
+
+
+def loss(draft, blocks, scale, embedding, vocabulary, a):
+    """The step's loss, and how often each slot was right."""
+    hidden = draft(blocks, scale, embedding)
+    device = hidden.device
+    labels = vocabulary.place[blocks.ids[..., 1:].to(device)]
+    used = blocks.labelled.to(device) & (labels >= 0)
+    slots = torch.arange(labels.shape[-1], device=device)
+    weight = torch.exp(-slots / a.decay).expand(labels.shape)[used]
+    logits = F.linear(hidden[used], vocabulary.head)
+    said = labels[used]
+    total = logits.float().log_softmax(-1)
+    each = -(1 - a.soft) * total.gather(1, said[:, None])[:, 0]
+    if a.soft > 0:
+        with torch.no_grad():
+            wanted = vocabulary.of_target(blocks.last.to(device)[used]).exp()
+        each = each - a.soft * (wanted * total).sum(-1)
+    with torch.no_grad():
+        right = torch.zeros(labels.shape, device=device)
+        right[used] = (logits.argmax(-1) == said).float()
+        rates = right.sum((0, 1)) / blocks.labelled.to(device).sum((0, 1)).clamp(min=1)
+    return (each * weight).sum() / weight.sum(), rates
+
+
+@torch.no_grad()
+def evaluate(draft, held, scale, embedding, vocabulary, size):
+    """A greedy loop over the held-out answers: tokens and rounds by line of the prompt, and how
+    often each slot is right."""
+    rounds, right, counted = {}, torch.zeros(size - 1), torch.zeros(size - 1)
+    for c in held.conversations:
+        anchors = c.anchors()
+        accepted = {}
+        for i in range(0, len(anchors), 64):
+            some = anchors[i : i + 64]
+            blocks = Blocks([c], [some], size, held.shape, hidden_wanted=False)
+            hidden = draft(blocks, scale, embedding)[0]
+            chosen = vocabulary.ids[F.linear(hidden, vocabulary.head).argmax(-1)].cpu()
+            hit = (chosen == blocks.ids[0, :, 1:]) & blocks.labelled[0]
+            right += hit.sum(0)
+            counted += blocks.labelled[0].sum(0)
+            accepted.update(zip(some, hit.long().cumprod(1).sum(1).tolist()))
+        tokens = played = 0
+        for first, end in c.spans:
+            at = first
+            while at < end - 1:
+                step = min(accepted[at] + 1, end - 1 - at)
+                tokens, played, at = tokens + step, played + 1, at + step
+        rounds[c.line] = (tokens, played)
+    return rounds, (right / counted.clamp(min=1)).tolist()
+
+
+def config(a, data, target):
+    ids = ranked(data.counts(), min(a.vocabulary, data.shape["vocabulary"]))
+    c = {k: v for k, v in target.config.items()}
+    if a.start:
+        c = json.loads((a.start / "config.json").read_text())
+        c["dflash_config"]["draft_vocabulary"] = ids
+        return c
+    c |= {
+        "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_act": "silu",
+        "attention_bias": False, "num_hidden_layers": a.layers, "vocab_size": data.shape["vocabulary"],
+        "block_size": a.block_size, "layer_types": ["full_attention"] * a.layers, "tie_word_embeddings": True,
+        "dflash_config": {"target_layer_ids": data.shape["taps"], "mask_token_id": a.mask_token, "draft_vocabulary": ids},
+    }
+    return c
+
+
+def main():
+    a = arguments()
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(a.seed)
+    r = random.Random(a.seed)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    a.out.mkdir(parents=True, exist_ok=True)
+    saved = a.out / "state.pt"
+    state = torch.load(saved, weights_only=False) if saved.exists() else None
+    target, data, held = Target(a.target), Collected(a.data), Collected(a.held)
+    c = state["config"] if state else config(a, data, target)
+    scale = (state["scale"] if state else data.tap_scale()).to(device)
+    draft = Draft(c)
+    if state:
+        draft.load_state_dict(state["weights"])
+    elif a.start:
+        from export import read
+        draft.load_state_dict(read(a.start, scale.cpu()))
+    else:
+        draft.start_from(target)
+    draft.to(device)
+    embedding = target.embedding.to(device)
+    vocabulary = Vocabulary(c["dflash_config"]["draft_vocabulary"], target, device)
+    matrices = [p for p in draft.parameters() if p.dim() > 1]
+    others = [p for p in draft.parameters() if p.dim() == 1]
+    groups = [{"params": matrices, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=a.rate, betas=(0.9, 0.98), fused=True)
+    done = {"step": 0, "blocks": 0, "seconds": 0.0}
+    if state:
+        optimizer.load_state_dict(state["optimizer"])
+        done = state["done"]
+        r.seed(a.seed + done["step"])
+
+    def checkpoint():
+        draft.eval()
+        rounds, right = evaluate(draft, held, scale, embedding, vocabulary, c["block_size"])
+        draft.train()
+        tokens, played = (sum(x[i] for x in rounds.values()) for i in (0, 1))
+        line = {**done, "tokens": data.tokens, "tau": tokens / played, "slots": right,
+                "by_line": {str(k): v for k, v in sorted(rounds.items())}}
+        with (a.out / "log.jsonl").open("a") as log:
+            log.write(json.dumps(line) + "\n")
+        torch.save({"config": c, "scale": scale.cpu(), "weights": draft.state_dict(),
+                    "optimizer": optimizer.state_dict(), "done": done, "tokens": data.tokens,
+                    "arguments": {k: str(v) for k, v in vars(a).items()}}, saved.with_suffix(".new"))
+        saved.with_suffix(".new").replace(saved)
+        print(f"{done['seconds'] / 60:.1f} min  {done['blocks']} blocks  held-out tau {line['tau']:.3f}  "
+              + " ".join(f"{x:.3f}" for x in right), flush=True)
+
+    total, told, mean = a.minutes * 60, time.time(), None
+    if not state:
+        checkpoint()
+    since = done["seconds"]
+    while done["seconds"] < total:
+        start = time.time()
+        share = done["seconds"] / total
+        warm = min(1.0, (share + 1e-3) / a.warmup) if a.warmup else 1.0
+        rate = a.rate * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        blocks = batch(data, r, a.conversations, a.blocks, a.block_size, a.soft > 0)
+        optimizer.zero_grad()
+        value, right = loss(draft, blocks, scale, embedding, vocabulary, a)
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(draft.parameters(), 1.0)
+        optimizer.step()
+        done["step"] += 1
+        done["blocks"] += blocks.ids.shape[0] * blocks.ids.shape[1]
+        done["seconds"] += time.time() - start
+        mean = right if mean is None else 0.95 * mean + 0.05 * right
+        if time.time() - told > 30:
+            told = time.time()
+            print(f"{done['seconds'] / 60:.1f} min  step {done['step']}  {done['blocks']} blocks  loss {value.item():.3f}  right "
+                  + " ".join(f"{x:.2f}" for x in mean.tolist())
+                  + f"  {done['blocks'] / done['seconds']:.0f} blocks/s", flush=True)
+        if done["seconds"] - since > a.every * 60 or done["seconds"] >= total:
+            since = done["seconds"]
+            data.refresh()
+            checkpoint()
+
+
+if __name__ == "__main__":
+    main()
