@@ -216,7 +216,8 @@ impl Collector {
         let mut logits = self.ops.download(&self.target.logits(&self.ops, &pass.hidden)?)?;
         let (width, vocabulary) = (features.len() / ids.len(), logits.len() / ids.len());
         let rows = features.chunks(width).zip(logits.chunks_mut(vocabulary));
-        for (((lane, next), id), (features, logits)) in lanes.iter_mut().zip(next).zip(ids).zip(rows)
+        for (((lane, next), id), (features, logits)) in
+            lanes.iter_mut().zip(next).zip(ids).zip(rows)
         {
             lane.ids.push(id);
             lane.features.extend(features);
@@ -240,7 +241,8 @@ impl Collector {
             Phase::Question => Ok(ended || said >= LONGEST_QUESTION),
             Phase::Answer => {
                 let whole = said >= self.max_tokens;
-                let looping = said.is_multiple_of(16) && repeats_from(&lane.ids[lane.start..]).is_some();
+                let looping =
+                    said.is_multiple_of(16) && repeats_from(&lane.ids[lane.start..]).is_some();
                 if !(ended || whole || looping) {
                     return Ok(false);
                 }
@@ -378,9 +380,10 @@ fn main() -> Result<()> {
 
     let prompts = BufReader::new(File::open(&arguments.prompts)?);
     let done = std::mem::take(&mut out.done);
-    let mut prompts = prompts.lines().enumerate().filter(|(line, _)| {
-        line % arguments.parts == arguments.part && !done.contains(line)
-    });
+    let mut prompts = prompts
+        .lines()
+        .enumerate()
+        .filter(|(line, _)| line % arguments.parts == arguments.part && !done.contains(line));
     let (start, mut told, mut kept, mut conversations) = (Instant::now(), Instant::now(), 0, 0);
     let (mut lanes, mut next) = (Vec::new(), Vec::new());
     loop {
@@ -412,7 +415,9 @@ fn main() -> Result<()> {
         if told.elapsed() > Duration::from_secs(10) {
             told = Instant::now();
             let rate = kept as f64 / start.elapsed().as_secs_f64();
-            eprintln!("{conversations} conversations, {kept} tokens of answers, {rate:.0} a second");
+            eprintln!(
+                "{conversations} conversations, {kept} tokens of answers, {rate:.0} a second"
+            );
         }
     }
     eprintln!("{conversations} conversations, {kept} tokens of answers in {:.0?}", start.elapsed());

@@ -11,14 +11,19 @@
 //!    the verify curve's slope. The best number maximises `tokens − rate · verify time`, where
 //!    the rate (tokens a microsecond) is what decoding makes lately: the marginal rule that
 //!    maximises tokens per time in the long run.
+//!
+//! Where the text repeats itself ([`super::repeats`]), [`Planner::prefer`] may take what followed
+//! there instead of asking the draft: if that is worth more than drafted rounds are lately.
 
 use super::acceptance::AcceptanceModel;
 use super::cost::CostModel;
 use super::session::RoundRecord;
-use crate::event::{BlockSize, PlannedBy};
+use crate::event::{BlockSize, DraftSource, PlannedBy};
 use crate::model::networks::Proposal;
 use serde::{Deserialize, Serialize};
 
+/// The gain of drafted rounds is a mean over about `1 / (1 − this)` of them.
+const GAIN_MEMORY: f64 = 0.95;
 /// The advantage is a mean over about `1 / (1 − this)` drafted rounds.
 const ADVANTAGE_MEMORY: f64 = 0.9;
 /// Plain rounds between two probes: at first, and at most.
@@ -42,6 +47,13 @@ pub struct Limits {
     pub context: usize,
 }
 
+impl Limits {
+    /// Drafts that fit: the round's own token takes a place too.
+    pub fn most_drafts(&self) -> usize {
+        self.block.min(self.budget).min(self.room).max(1) - 1
+    }
+}
+
 /// How many drafts, and why.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
@@ -53,6 +65,17 @@ pub struct Plan {
     pub expected: Option<f32>,
 }
 
+/// What verifying the best number of proposals is worth.
+struct Worth {
+    drafts: usize,
+    /// Tokens that it is expected to commit.
+    tokens: f64,
+    /// Tokens more than a plain step, less what the additional time would make elsewhere.
+    gain: f64,
+    /// Tokens to expect if all proposals were verified.
+    all: f64,
+}
+
 /// What was learned of a pair on a machine; kept between runs of the program.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Learned {
@@ -62,6 +85,9 @@ pub struct Learned {
     pub draft: CostModel,
     /// Chances of acceptance.
     pub acceptance: AcceptanceModel,
+    /// Those of tokens that followed earlier in the text.
+    #[serde(default)]
+    pub repeats: AcceptanceModel,
 }
 
 /// Chooses block lengths.
@@ -70,6 +96,8 @@ pub struct Planner {
     learned: Learned,
     /// Mean time saved by a drafted round, in microseconds; `None` before the first.
     advantage: Option<f64>,
+    /// Mean worth of a drafted round, in tokens more than a plain step of the same time.
+    draft_gain: f64,
     /// Tokens and microseconds of recent rounds, for the rate.
     recent: (f64, f64),
     plain_rounds: u32,
@@ -90,7 +118,7 @@ impl Planner {
 
     /// How many slots the draft shall fill.
     pub fn plan(&mut self, asked: BlockSize, limits: &Limits) -> Plan {
-        let most = limits.block.min(limits.budget).min(limits.room).max(1) - 1;
+        let most = limits.most_drafts();
         let (wanted, planned_by) = match asked {
             BlockSize::Fixed(n) => (n.clamp(1, limits.block.max(1)) - 1, PlannedBy::Fixed),
             BlockSize::Auto => self.wanted(limits.block.saturating_sub(1), limits.context),
@@ -143,32 +171,56 @@ impl Planner {
         if us > 0.0 { plain.max(tokens / us) } else { plain }
     }
 
+    /// The number of `drafts` whose verification is worth most; `None` while costs are unknown.
+    fn worth(
+        &self,
+        acceptance: &AcceptanceModel,
+        drafts: &[Proposal],
+        context: usize,
+    ) -> Option<Worth> {
+        let verify = |rows: usize| self.learned.verify.at(rows, context);
+        let plain = verify(1)?;
+        let rate = self.rate(context);
+        let mut best = Worth { drafts: 0, tokens: 1.0, gain: 0.0, all: 1.0 };
+        let (mut tokens, mut survival) = (1.0, 1.0);
+        for (i, draft) in drafts.iter().enumerate() {
+            survival *= acceptance.chance(i, draft);
+            tokens += survival;
+            let gain = tokens - 1.0 - rate * (verify(i + 2).unwrap_or(plain) - plain);
+            if gain > best.gain {
+                best = Worth { drafts: i + 1, tokens, gain, all: 0.0 };
+            }
+        }
+        Some(Worth { all: tokens, ..best })
+    }
+
+    /// Whether to verify `repeat`, what followed earlier in the text, instead of the draft's
+    /// block that `plan` asks for, and how much of it.
+    pub fn prefer(&self, plan: &Plan, repeat: &[Proposal], limits: &Limits) -> Option<Plan> {
+        // Fixed lengths are the draft's alone, and a probe has a question of its own.
+        if matches!(plan.planned_by, PlannedBy::Fixed | PlannedBy::Probe) {
+            return None;
+        }
+        let worth = self.worth(&self.learned.repeats, repeat, limits.context)?;
+        let rival = if plan.drafts == 0 { 0.0 } else { self.draft_gain.max(0.0) };
+        let plan = Plan { drafts: worth.drafts, expected: Some(worth.tokens as f32), ..*plan };
+        (worth.gain > rival).then_some(plan)
+    }
+
     /// How many of the proposed drafts shall be verified.
     pub fn trim(&mut self, plan: &Plan, drafted: &[Proposal], limits: &Limits) -> Plan {
         let auto = matches!(plan.planned_by, PlannedBy::Auto | PlannedBy::Probe);
         let context = limits.context;
         let verify = |rows: usize| self.learned.verify.at(rows, context);
-        let (Some(plain), false) = (verify(1), drafted.is_empty()) else {
+        let worth = self.worth(&self.learned.acceptance, drafted, context);
+        let (Some(plain), Some(worth), false) = (verify(1), worth, drafted.is_empty()) else {
             return Plan { expected: drafted.is_empty().then_some(1.0), ..*plan };
         };
-        let rate = self.rate(context);
-        let (mut tokens, mut survival) = (1.0, 1.0);
-        let mut best = (1.0 - rate * plain, 0, 1.0);
-        let mut all = 1.0;
-        for (i, draft) in drafted.iter().enumerate() {
-            survival *= self.learned.acceptance.chance(i, draft);
-            tokens += survival;
-            all = tokens;
-            let cost = verify(i + 2).unwrap_or(plain);
-            let value = tokens - rate * cost;
-            if value > best.0 {
-                best = (value, i + 1, tokens);
-            }
-        }
-        let (_, drafts, expected) = best;
         let draft_us = self.learned.draft.at(drafted.len(), context).unwrap_or(0.0);
-        let spent = draft_us + verify(drafts + 1).unwrap_or(plain);
-        let saved = expected * plain - spent;
+        let spent = draft_us + verify(worth.drafts + 1).unwrap_or(plain);
+        let saved = worth.tokens * plain - spent;
+        let gain = worth.gain - self.rate(context) * draft_us;
+        self.draft_gain = GAIN_MEMORY * self.draft_gain + (1.0 - GAIN_MEMORY) * gain;
         self.advantage = Some(match self.advantage {
             None => saved,
             Some(mean) => ADVANTAGE_MEMORY * mean + (1.0 - ADVANTAGE_MEMORY) * saved,
@@ -184,10 +236,16 @@ impl Planner {
                 self.advantage = Some(saved);
             }
         }
-        match auto {
-            true => Plan { drafts, planned_by: plan.planned_by, expected: Some(expected as f32) },
-            false => Plan { expected: Some(all as f32), ..*plan },
-        }
+        let expected = Some(if auto { worth.tokens } else { worth.all } as f32);
+        Plan { drafts: if auto { worth.drafts } else { plan.drafts }, expected, ..*plan }
+    }
+
+    /// Learn what `repeat` would have been worth, whether it was verified or not: the tokens
+    /// that a round committed judge it up to the first that differs.
+    pub fn observe_repeat(&mut self, repeat: &[Proposal], committed: &[u32]) {
+        let judged = repeat.len().min(committed.len());
+        let same = repeat.iter().zip(committed).take_while(|(p, id)| p.id == **id).count();
+        self.learned.repeats.observe(&repeat[..judged], same, same < judged);
     }
 
     /// The target's choices judge the drafts up to the first that differs: also the first one
@@ -215,12 +273,16 @@ impl Planner {
         let rows = round.drafted.len() + 1;
         let context = round.position;
         self.learned.verify.observe(rows, context, round.verify_us as f64);
-        let proposed = round.drafted.len() + round.unsent.len();
+        // A draft that was asked counts, even if none of its proposals was verified.
+        let proposed = match round.source {
+            DraftSource::Ngram => 0,
+            _ => round.drafted.len() + round.unsent.len(),
+        };
         if proposed > 0 {
             self.learned.draft.observe(proposed, context, round.draft_us as f64);
             self.learn_acceptance(round, matched);
             self.plain_rounds = 0;
-        } else {
+        } else if rows == 1 {
             self.plain_rounds += 1;
         }
         self.since_plain = if rows == 1 { 0 } else { self.since_plain + 1 };

@@ -8,6 +8,7 @@ pub mod acceptance;
 pub mod block_length;
 pub mod cost;
 pub mod detokenize;
+pub mod repeats;
 pub mod sampler;
 pub mod session;
 pub mod stop;

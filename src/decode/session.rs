@@ -8,6 +8,7 @@
 
 use super::accept::longest_match;
 use super::block_length::{Limits, Planner};
+use super::repeats::continuation;
 use super::sampler::Sampler;
 use crate::event::{BlockSize, DraftSource, FinishReason, Mode, PlannedBy, Sampling};
 use crate::model::networks::{Networks, Proposal};
@@ -223,13 +224,23 @@ impl Session {
         };
         let plan = self.planner.plan(run.settings.block_size, &limits);
 
-        let draft_start = Instant::now();
-        let mut drafted = match plan.drafts {
-            0 => Vec::new(),
-            n => self.networks.propose(anchor, n)?,
+        let repeat = match (speculative, run.settings.block_size) {
+            (true, BlockSize::Auto) => continuation(&self.ids, anchor, limits.most_drafts()),
+            _ => Vec::new(),
         };
-        let draft_us = if drafted.is_empty() { 0 } else { micros(draft_start) };
-        let trimmed = self.planner.trim(&plan, &drafted, &limits);
+        let (trimmed, mut drafted, draft_us, source) =
+            match self.planner.prefer(&plan, &repeat, &limits) {
+                Some(plan) => (plan, repeat.clone(), 0, DraftSource::Ngram),
+                None => {
+                    let start = Instant::now();
+                    let drafted = match plan.drafts {
+                        0 => Vec::new(),
+                        n => self.networks.propose(anchor, n)?,
+                    };
+                    let us = if drafted.is_empty() { 0 } else { micros(start) };
+                    (self.planner.trim(&plan, &drafted, &limits), drafted, us, DraftSource::Draft)
+                }
+            };
         let unsent = drafted.split_off(trimmed.drafts.min(drafted.len()));
 
         let verify_start = Instant::now();
@@ -245,6 +256,7 @@ impl Session {
         };
         let mut committed: Vec<u32> = block[1..1 + verdict.accepted].to_vec();
         committed.push(verdict.own);
+        self.planner.observe_repeat(&repeat, &committed);
         // An end token inside the block ends the answer: nothing after it exists.
         if let Some(i) = committed.iter().position(|id| run.settings.end_tokens.contains(id)) {
             committed.truncate(i + 1);
@@ -265,7 +277,7 @@ impl Session {
             index,
             position,
             planned_by: trimmed.planned_by,
-            source: if drafted.is_empty() { DraftSource::Plain } else { DraftSource::Draft },
+            source: if drafted.is_empty() { DraftSource::Plain } else { source },
             anchor,
             drafted,
             unsent,

@@ -26,7 +26,7 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &App) {
     let room = canvas.height().saturating_sub(y + 1);
     // The table comes first; gauges take what it leaves, but at least their first section.
     let table_room = (slots.len() + 1).min(room.saturating_sub(below.len().min(4))).max(2);
-    y = table(canvas, y, table_room, &slots, app);
+    y = table(canvas, y, table_room, slots::drafts_are(round), &slots, app);
     y += 1;
     for row in below.iter().take(canvas.height().saturating_sub(y)) {
         canvas.row(1, y, row);
@@ -98,7 +98,14 @@ fn heading(
 }
 
 /// Columns: number, draft, probability, outcome and target.
-fn table(canvas: &mut Canvas<'_>, top: usize, room: usize, slots: &[Slot], app: &App) -> usize {
+fn table(
+    canvas: &mut Canvas<'_>,
+    top: usize,
+    room: usize,
+    drafts: &str,
+    slots: &[Slot],
+    app: &App,
+) -> usize {
     let style = |role| app.dress.theme.style(role);
     let muted = style(Role::Muted);
     let width = canvas.width().saturating_sub(2);
@@ -106,7 +113,7 @@ fn table(canvas: &mut Canvas<'_>, top: usize, room: usize, slots: &[Slot], app: 
     let prob = bar_cells + 6;
     let text = (width.saturating_sub(3 + prob + 3)) / 2;
     let columns = [1, 4, 4 + text + 1, 4 + text + 1 + prob];
-    canvas.text(columns[1], top, "draft", muted);
+    canvas.text(columns[1], top, drafts, muted);
     canvas.text(columns[2], top, "its chance", muted);
     canvas.text(columns[3], top, "target", muted);
     let shown = if slots.len() < room { slots.len() } else { room.saturating_sub(2).max(1) };

@@ -1,7 +1,7 @@
 //! A round as the slots of its block: what was drafted in each, what the target wanted, and what
 //! became of it. Both layouts of the round are made from this.
 
-use crate::event::{Round, Token};
+use crate::event::{DraftSource, Round, Token};
 use crate::tui::app::App;
 use crate::tui::glyphs::Glyphs;
 use crate::tui::theme::Role;
@@ -107,14 +107,26 @@ pub fn visible(text: &str, app: &App) -> String {
     blank.repeat(safe.len() - trimmed.len()) + trimmed
 }
 
+/// What the slots of a round hold, in a word.
+pub fn drafts_are(round: &Round) -> &'static str {
+    match round.source {
+        DraftSource::Ngram => "repeat",
+        DraftSource::Draft | DraftSource::Plain => "draft",
+    }
+}
+
 /// What a round did, in a few words: `kept 3 of 7, +1 correction`.
 pub fn in_words(round: &Round) -> String {
     let drafts = round.drafted.len();
-    match (drafts, round.rejected()) {
+    let kept = match (drafts, round.rejected()) {
         (0, _) => "plain step: nothing drafted".into(),
         _ if round.is_cut() => format!("kept {} of {drafts}, the answer ends", round.accepted),
         (_, true) => format!("kept {} of {drafts}, +1 correction", round.accepted),
         (_, false) => format!("kept all {drafts}, +1 bonus"),
+    };
+    match round.source {
+        DraftSource::Ngram => format!("repeating the text: {kept}"),
+        DraftSource::Draft | DraftSource::Plain => kept,
     }
 }
 
@@ -144,6 +156,8 @@ mod tests {
         assert!(!cut.rejected());
         assert_eq!(fates(&cut), [Anchor, Accepted, Discarded, Discarded]);
         assert_eq!(in_words(&cut), "kept 1 of 3, the answer ends");
+        let repeat = Round { source: DraftSource::Ngram, ..cut };
+        assert_eq!(in_words(&repeat), "repeating the text: kept 1 of 3, the answer ends");
         assert_eq!(fates(&round(3, 3)), [Anchor, Accepted, Accepted, Accepted]);
         assert_eq!(fates(&round(1, 2)), [Anchor, Accepted, Rejected, Discarded]);
         assert_eq!(fates(&round(3, 4)), [Anchor, Accepted, Accepted, Accepted, Bonus]);

@@ -50,14 +50,15 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &App) {
         pays(canvas, 2, answer, app);
         return;
     }
-    slot_columns(canvas, 1, &slots::slots(round, app), app);
+    slot_columns(canvas, 1, slots::drafts_are(round), &slots::slots(round, app), app);
     time_row(canvas, 5, round, app);
     pays(canvas, 6, answer, app);
     history(canvas, 7, answer, app);
     if app.explain {
         let text = "The draft guesses a block in one quick pass; the target checks it in one \
                     pass. The longest right beginning is kept, and one token of the target's own \
-                    is added. A round takes longer than a plain step: beyond the mark on the bar \
+                    is added. Where the text repeats itself, what followed there is checked \
+                    instead (\"repeat\"). A round takes longer than a plain step: beyond the mark on the bar \
                     its extra tokens outweigh that.";
         let line = [Piece::new(text, style(Role::Thinking))];
         let rows = wrap::wrap(&line, canvas.width().saturating_sub(2), Break::Words);
@@ -75,11 +76,11 @@ fn rows(canvas: &mut Canvas<'_>, title: &str, rows: Vec<Row>, app: &App) {
 }
 
 /// Four rows: draft, its chance, target, outcome.
-fn slot_columns(canvas: &mut Canvas<'_>, y: usize, slots: &[Slot], app: &App) {
+fn slot_columns(canvas: &mut Canvas<'_>, y: usize, drafts: &str, slots: &[Slot], app: &App) {
     let style = |role| app.dress.theme.style(role);
     let muted = style(Role::Muted);
     let ellipsis = app.dress.glyphs.ellipsis;
-    for (row, name) in ["draft", "chance", "target", "outcome"].iter().enumerate() {
+    for (row, name) in [drafts, "chance", "target", "outcome"].iter().enumerate() {
         canvas.text(1, y + row, name, muted);
     }
     let mut x = LEFT;

@@ -3,7 +3,7 @@
 
 use super::gauges::{self, explained};
 use super::paint::time;
-use crate::event::{PlannedBy, Round};
+use crate::event::{DraftSource, PlannedBy, Round};
 use crate::stats::ratio;
 use crate::tui::app::App;
 use crate::tui::theme::Role;
@@ -50,7 +50,7 @@ pub fn rows(answer: &Answer, cells: usize, tall: bool, app: &App) -> Vec<Row> {
         rounds.iter().map(|round| round.block_size as f64 / most as f64).collect();
     rows.extend(gauges::tall_columns(&lengths, if tall { 2 } else { 1 }, 1, Role::Draft, app));
     if tall {
-        let marks: String = rounds.iter().map(|round| mark(round.planned_by)).collect();
+        let marks: String = rounds.iter().map(mark).collect();
         rows.push(vec![Piece::new(marks, muted)]);
     }
     if app.explain {
@@ -110,8 +110,11 @@ fn rates(rounds: &[Round]) -> Vec<f64> {
 }
 
 /// The marks of the reasons, and those that were seen in words.
-fn mark(planned_by: PlannedBy) -> &'static str {
-    match planned_by {
+fn mark(round: &Round) -> &'static str {
+    if round.source == DraftSource::Ngram {
+        return "r";
+    }
+    match round.planned_by {
         PlannedBy::Fixed => " ",
         PlannedBy::Auto => "a",
         PlannedBy::Probe => "p",
@@ -128,7 +131,11 @@ fn why(rounds: &[Round]) -> String {
         (PlannedBy::Room, "c context"),
     ];
     let seen = |by: &PlannedBy| rounds.iter().any(|round| round.planned_by == *by);
-    let seen: Vec<&str> = words.iter().filter(|(by, _)| seen(by)).map(|(_, word)| *word).collect();
+    let mut seen: Vec<&str> =
+        words.iter().filter(|(by, _)| seen(by)).map(|(_, word)| *word).collect();
+    if rounds.iter().any(|round| round.source == DraftSource::Ngram) {
+        seen.push("r repeats");
+    }
     if seen.is_empty() { "  as asked".into() } else { format!("  {}", seen.join(", ")) }
 }
 
