@@ -106,16 +106,10 @@ fn rounds_equal_the_trainers_in_f32() {
         let expected = prompt["rounds"].as_array().unwrap();
         assert_eq!(rounds.len(), expected.len());
         for (i, (got, want)) in rounds.iter().zip(expected).enumerate() {
-            let left = 48 - answer.len();
             answer.extend(ids(&got["committed"]));
             assert_eq!(got["position"], want["start"], "round {i}");
             assert_eq!(got["anchor"]["id"], want["anchor"], "round {i}");
-            // Of n tokens that are left this program drafts n - 1 at most, since the round's own
-            // token takes a place too; the trainer drafted n.
-            let drafted = ids(&got["drafted"]);
-            let wanted = ids(&want["draft_ids"]);
-            assert_eq!(drafted.len(), (left - 1).min(7), "round {i}");
-            assert_eq!(drafted, wanted[..drafted.len()], "round {i}");
+            assert_eq!(ids(&got["drafted"]), ids(&want["draft_ids"]), "round {i}");
             assert_eq!(got["committed"].as_array().unwrap().len(), want["emitted"], "round {i}");
         }
         assert_eq!(answer, ids(&prompt["greedy_ids"]));

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from data import Blocks, Collected, batch
 from draft import Draft
+from export import read, read_config
 from target import Target
 
 
@@ -30,7 +31,7 @@ def arguments():
     p.add_argument("--held", required=True, help="the same of prompts to evaluate on")
     p.add_argument("--out", required=True, type=pathlib.Path, help="folder of the run")
     p.add_argument("--minutes", type=float, default=60, help="of training, over all resumed runs")
-    p.add_argument("--start", type=pathlib.Path, help="begin with the weights of this draft's folder")
+    p.add_argument("--start", type=pathlib.Path, help="begin with this draft: its folder, or a GGUF file that export wrote")
     p.add_argument("--layers", type=int, default=3)
     p.add_argument("--mask-token", type=int, default=16, help="an id that the target never says")
     p.add_argument("--vocabulary", type=int, default=8192, help="ids that the draft proposes from")
@@ -122,12 +123,12 @@ def evaluate(draft, held, scale, embedding, vocabulary, size):
 
 def config(a, data, target):
     ids = ranked(data.counts(), min(a.vocabulary, data.shape["vocabulary"]))
-    c = {k: v for k, v in target.config.items()}
     if a.start:
-        c = json.loads((a.start / "config.json").read_text())
-        c["dflash_config"]["draft_vocabulary"] = ids
+        # Its vocabulary too: what it knows is in those rows.
+        c = read_config(a.start)
+        c["dflash_config"].setdefault("draft_vocabulary", ids)
         return c
-    c |= {
+    c = target.config | {
         "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_act": "silu",
         "attention_bias": False, "num_hidden_layers": a.layers, "vocab_size": data.shape["vocabulary"],
         "block_size": a.block_size, "layer_types": ["full_attention"] * a.layers, "tie_word_embeddings": True,
@@ -152,7 +153,6 @@ def main():
     if state:
         draft.load_state_dict(state["weights"])
     elif a.start:
-        from export import read
         draft.load_state_dict(read(a.start, scale.cpu()))
     else:
         draft.start_from(target)
@@ -171,7 +171,7 @@ def main():
 
     def checkpoint():
         draft.eval()
-        rounds, right = evaluate(draft, held, scale, embedding, vocabulary, c["block_size"])
+        rounds, right = evaluate(draft, held, scale, embedding, vocabulary, a.block_size)
         draft.train()
         tokens, played = (sum(x[i] for x in rounds.values()) for i in (0, 1))
         line = {**done, "tokens": data.tokens, "tau": tokens / played, "slots": right,

@@ -41,7 +41,7 @@ impl From<&Pair> for PairFacts {
     fn from(pair: &Pair) -> Self {
         let draft_bytes = match &pair.draft {
             Model::Embedded(name) => {
-                super::embedded_draft(name).map_or(0, |draft| draft.weights.len() as u64)
+                super::embedded_draft(name).map_or(0, |draft| draft.file.len() as u64)
             }
             model => model.bytes(),
         };

@@ -31,15 +31,13 @@ pub use resolve::{DraftPlace, Location, Missing, ResolvedPair, Role, Selection, 
 pub struct EmbeddedDraft {
     /// What `pairs.toml` calls it.
     pub name: &'static str,
-    /// Its `config.json`.
-    pub config: &'static str,
-    /// Its `model.safetensors`.
-    pub weights: &'static [u8],
+    /// Its GGUF file.
+    pub file: &'static [u8],
 }
 
 impl std::fmt::Debug for EmbeddedDraft {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "EmbeddedDraft({}, {} bytes)", self.name, self.weights.len())
+        write!(f, "EmbeddedDraft({}, {} bytes)", self.name, self.file.len())
     }
 }
 
@@ -56,6 +54,5 @@ pub fn embedded_draft(name: &str) -> Option<EmbeddedDraft> {
 
 const SMOLLM2_DRAFT: EmbeddedDraft = EmbeddedDraft {
     name: "smollm2-135m-instruct-dflash",
-    config: include_str!("../../assets/drafts/smollm2-135m-instruct-dflash/config.json"),
-    weights: include_bytes!("../../assets/drafts/smollm2-135m-instruct-dflash/model.safetensors"),
+    file: include_bytes!("../../assets/drafts/smollm2-135m-instruct-dflash.gguf"),
 };

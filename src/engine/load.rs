@@ -12,7 +12,7 @@ use crate::decode::session::Session;
 use crate::event::{EngineEvent, Level, ModelReady, NetworkInfo};
 use crate::model::config::DecoderConfig;
 use crate::model::decoder::Decoder;
-use crate::model::draft::{Draft, Savings};
+use crate::model::draft::Draft;
 use crate::model::ops::cpu::Cpu;
 use crate::model::ops::device::DeviceOps;
 use crate::model::ops::kernels::cache::KvType;
@@ -171,9 +171,7 @@ impl Watch for Told<'_> {
 fn open(place: &DraftPlace, target: &DecoderConfig, taps: Option<&[usize]>) -> Result<DraftFiles> {
     match place {
         DraftPlace::At(location) => open_draft(location.path(), target, taps),
-        DraftPlace::Embedded(draft) => {
-            open_embedded_draft(draft.config, draft.weights, target, taps)
-        }
+        DraftPlace::Embedded(draft) => open_embedded_draft(draft.file, target, taps),
         DraftPlace::None(why) => bail!("{why}"),
     }
 }
@@ -249,8 +247,7 @@ impl Job<'_> {
                 // asks for the numbers as they were trained.
                 let exact = self.request.quantise == Quantise::None;
                 let compress = !exact && self.target.is_quantised();
-                let savings = Savings { compress, ranked_vocabulary: !exact };
-                Some(Draft::load(&ops, files, &target, context, savings)?)
+                Some(Draft::load(&ops, files, &target, context, compress)?)
             }
             None => None,
         };

@@ -16,16 +16,6 @@ use super::ops::{AttentionSpec, Ops};
 use super::weights::{DraftFiles, Part, Role};
 use anyhow::{Result, ensure};
 
-/// What a draft may save. Nothing of it changes an answer, since what a draft proposes is
-/// verified; it changes what is proposed.
-#[derive(Debug, Clone, Copy)]
-pub struct Savings {
-    /// Keep dense matrices in 8 bits.
-    pub compress: bool,
-    /// Propose only from the vocabulary that the config ranks, where it does.
-    pub ranked_vocabulary: bool,
-}
-
 /// The draft and its context.
 pub struct Draft<O: Ops> {
     config: DraftConfig,
@@ -50,18 +40,17 @@ struct DraftLayer<O: Ops> {
 
 impl<O: Ops> Draft<O> {
     /// Read all weights and, where the config ranks a vocabulary, take those rows of the head.
+    /// `compress` keeps dense matrices in 8 bits: no answer changes, since what a draft proposes
+    /// is verified.
     pub fn load(
         ops: &O,
         files: &DraftFiles,
         target: &Decoder<O>,
         max_positions: usize,
-        savings: Savings,
+        compress: bool,
     ) -> Result<Self> {
-        let mut config = files.config.clone();
-        if !savings.ranked_vocabulary {
-            config.vocabulary = None;
-        }
-        let tensor = |role| match savings.compress {
+        let config = files.config.clone();
+        let tensor = |role| match compress {
             true => files.tensor(role)?.compressed(),
             false => files.tensor(role),
         };

@@ -42,7 +42,7 @@ pub fn run(name: &str, store: &Store) -> Result<ExitCode> {
         (DraftPlace::Embedded(draft), target) => {
             facts.add("draft", format!("{} (in the program)", draft.name))?;
             if let Some(target) = target {
-                let files = open_embedded_draft(draft.config, draft.weights, &target.config, None)?;
+                let files = open_embedded_draft(draft.file, &target.config, None)?;
                 draft_facts(&mut facts, &files)?;
             }
         }

@@ -79,7 +79,7 @@ impl DraftConfig {
                 .filter(|&cap| cap > 0.0)
                 .map(|cap| cap as f32),
             max_positions,
-            vocabulary: vocabulary(own, vocab)?,
+            vocabulary: vocabulary(own.counts("draft_vocabulary")?, vocab)?,
         };
         draft.fitted(target, warnings)
     }
@@ -228,8 +228,8 @@ fn mask_token_id(fields: Fields<'_>, own: Fields<'_>) -> Result<u32> {
 }
 
 /// `draft_vocabulary`: the ids that a draft proposes from.
-fn vocabulary(own: Fields<'_>, vocab: usize) -> Result<Option<Vec<u32>>> {
-    let Some(ids) = own.counts("draft_vocabulary")? else { return Ok(None) };
+pub(super) fn vocabulary(ids: Option<Vec<usize>>, vocab: usize) -> Result<Option<Vec<u32>>> {
+    let Some(ids) = ids else { return Ok(None) };
     if ids.is_empty() || ids.len() > vocab {
         bail!(
             "draft_vocabulary lists {} of {vocab} tokens; leave it out to draft from all",

@@ -1,6 +1,6 @@
 //! Drafts in GGUF files of architecture `dflash`, as llama.cpp's converter writes them.
 
-use super::draft::Shape;
+use super::draft::{Shape, vocabulary};
 use super::gguf::{Keys, SLIDING_PATTERN, with_factors};
 use super::rope;
 use super::{Checked, DecoderConfig, DraftConfig, bounded, check_widths};
@@ -82,7 +82,7 @@ impl DraftConfig {
                 .filter(|&cap| cap > 0.0)
                 .map(|cap| cap as f32),
             max_positions,
-            vocabulary: None,
+            vocabulary: vocabulary(ranked(keys)?, vocab)?,
         }
         .fitted(target, Vec::new())
     }
@@ -114,6 +114,14 @@ fn refuse_draft(file: &GgufFile, architecture: &str) -> Result<()> {
         bail!("{} asks for a logit_scale of {scale}, which is not supported", file.name());
     }
     Ok(())
+}
+
+/// The ids that the draft proposes from; a key of our own (see `training/export.py`).
+fn ranked(keys: Keys<'_>) -> Result<Option<Vec<usize>>> {
+    let Some(ids) = keys.file.integers(&keys.key("draft_vocabulary"))? else { return Ok(None) };
+    let id =
+        |id: i64| usize::try_from(id).with_context(|| format!("draft_vocabulary names token {id}"));
+    ids.into_iter().map(id).collect::<Result<_>>().map(Some)
 }
 
 /// The stored ids name layers by their inputs: one more than the layer whose output that is.

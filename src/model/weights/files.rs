@@ -305,42 +305,36 @@ pub fn open_draft(
     if path.is_dir() {
         let config = config_file(path)?;
         let json = read_json(&config)?;
-        let name = config.display().to_string();
-        return draft(&json, &name, || SafetensorsFiles::open(path), target, taps);
+        let checked = DraftConfig::from_hf(&json, target, taps)
+            .with_context(|| format!("cannot use the draft {}", config.display()))?;
+        let source = Source::safetensors(SafetensorsFiles::open(path)?)?;
+        let files = DraftFiles { config: checked.config, source, warnings: checked.warnings };
+        return files.complete();
     }
-    let file = GgufFile::open(path)?;
-    let checked = DraftConfig::from_gguf(&file, target, taps)
-        .with_context(|| format!("cannot use the draft {}", path.display()))?;
-    let source = Source::Gguf(file);
-    DraftFiles { config: checked.config, source, warnings: checked.warnings }.complete()
+    draft_gguf(GgufFile::open(path)?, target, taps)
 }
 
-/// Open a draft that is part of the program: the text of its `config.json` and its safetensors.
+/// Open a draft that is part of the program: the bytes of its GGUF file.
 ///
 /// # Errors
 /// As [`open_draft`].
 pub fn open_embedded_draft(
-    config: &str,
-    weights: &'static [u8],
+    file: &'static [u8],
     target: &DecoderConfig,
     taps: Option<&[usize]>,
 ) -> Result<DraftFiles> {
-    let name = "the built-in draft";
-    let json = serde_json::from_str(config).context("the built-in draft's config.json")?;
-    let files = || SafetensorsFiles::from_bytes(Bytes::Static(weights), name);
-    draft(&json, name, files, target, taps)
+    let file = GgufFile::from_bytes(Bytes::Static(file), "the built-in draft")?;
+    draft_gguf(file, target, taps)
 }
 
-fn draft(
-    config: &Value,
-    name: &str,
-    weights: impl FnOnce() -> Result<SafetensorsFiles>,
+fn draft_gguf(
+    file: GgufFile,
     target: &DecoderConfig,
     taps: Option<&[usize]>,
 ) -> Result<DraftFiles> {
-    let checked = DraftConfig::from_hf(config, target, taps)
-        .with_context(|| format!("cannot use the draft {name}"))?;
-    let source = Source::safetensors(weights()?)?;
+    let checked = DraftConfig::from_gguf(&file, target, taps)
+        .with_context(|| format!("cannot use the draft {}", file.name()))?;
+    let source = Source::Gguf(file);
     DraftFiles { config: checked.config, source, warnings: checked.warnings }.complete()
 }
 

@@ -222,11 +222,6 @@ fn drafts_open_from_directories_memory_and_gguf() {
         let draft = open_draft(dir.path(), &target, None).unwrap();
         assert_eq!(draft.tensor(Role::Embedding).unwrap().shape, [64, 32]);
 
-        let bytes: &'static [u8] = fs::read(&weights).unwrap().leak();
-        let text = draft_config().to_string();
-        let embedded = open_embedded_draft(&text, bytes, &target, None).unwrap();
-        assert_eq!(embedded.config, draft.config);
-
         // Two taps do not fit an fc for three.
         let error = message(open_draft(dir.path(), &target, Some(&[0, 2])));
         assert!(error.contains("shape [32, 96], the configuration asks for [32, 64]"), "{error}");
@@ -247,6 +242,15 @@ fn drafts_open_from_directories_memory_and_gguf() {
     assert_eq!(config, expected.config);
     for role in [Role::Fc, Role::HiddenNorm, Role::FinalNorm, Role::Layer(1, Part::Q)] {
         draft.tensor(role).unwrap();
+    }
+
+    // The same from memory, with a vocabulary of its own.
+    let file = gguf_draft().i32s("dflash.draft_vocabulary", &[5, 9, 60]).build().leak();
+    let embedded = open_embedded_draft(file, &target, None).unwrap();
+    assert_eq!(embedded.config.vocabulary, Some(vec![5, 9, 60]));
+    for (ids, complaint) in [(&[5, 64][..], "names token 64"), (&[-1], "names token -1")] {
+        let file = gguf_draft().i32s("dflash.draft_vocabulary", ids).build().leak();
+        assert!(message(open_embedded_draft(file, &target, None)).contains(complaint));
     }
 }
 

@@ -1,0 +1,109 @@
+//! The training pipeline, from prompts to a draft that the program runs, with a tiny target.
+//!
+//! It needs a Python with torch, numpy, safetensors and gguf: `DFLASH_TRAINING_PYTHON` names it,
+//! else `python3` is tried; without one the test is skipped with the reason.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn python() -> Option<String> {
+    let python = std::env::var("DFLASH_TRAINING_PYTHON").unwrap_or_else(|_| "python3".into());
+    let probe =
+        Command::new(&python).args(["-c", "import torch, numpy, safetensors, gguf"]).output();
+    match probe {
+        Ok(output) if output.status.success() => Some(python),
+        Ok(output) => {
+            let why = String::from_utf8_lossy(&output.stderr);
+            eprintln!("skipped: {python} cannot train: {}", why.lines().last().unwrap_or_default());
+            None
+        }
+        Err(error) => {
+            eprintln!("skipped: {python} cannot be run: {error}");
+            None
+        }
+    }
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.env("OMP_NUM_THREADS", "2").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+/// Cargo builds the example beside the program.
+fn collector() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_dflash-chat")).with_file_name("examples").join("collect")
+}
+
+#[test]
+fn a_tiny_target_gets_a_draft() {
+    let Some(python) = python() else { return };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (training, target) = (root.join("training"), root.join("tests/fixtures/models/llama-tied"));
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+
+    let prompts = run(Command::new(&python).arg(training.join("prompts.py")).arg("60"));
+    let lines: Vec<&str> = prompts.lines().collect();
+    assert_eq!(lines.len(), 60);
+    std::fs::write(at("held-prompts.jsonl"), lines[..10].join("\n")).unwrap();
+    std::fs::write(at("prompts.jsonl"), lines[10..].join("\n")).unwrap();
+    let collect = |prompts: &str, out: &str| {
+        run(Command::new(collector())
+            .arg("--target")
+            .arg(&target)
+            .arg("--prompts")
+            .arg(at(prompts))
+            .arg("--out")
+            .arg(at(out))
+            .args(["--taps", "0,2", "--max-tokens", "40", "--lanes", "8"]));
+    };
+    collect("held-prompts.jsonl", "held");
+    collect("prompts.jsonl", "part");
+    // A second call finds everything done and changes nothing.
+    let before = std::fs::read(at("part.jsonl")).unwrap();
+    assert!(!before.is_empty());
+    collect("prompts.jsonl", "part");
+    assert_eq!(std::fs::read(at("part.jsonl")).unwrap(), before);
+
+    let train = |minutes: &str| {
+        run(Command::new(&python)
+            .arg(training.join("train.py"))
+            .arg("--target")
+            .arg(&target)
+            .arg("--data")
+            .arg(at("part"))
+            .arg("--held")
+            .arg(at("held"))
+            .arg("--out")
+            .arg(at("run"))
+            .args(["--layers", "1", "--block-size", "4", "--mask-token", "318"])
+            .args(["--minutes", minutes, "--blocks", "16", "--rate", "5e-3"]))
+    };
+    train("0.1");
+    // Asked for more, it goes on where it was.
+    train("0.8");
+    let log = std::fs::read_to_string(at("run/log.jsonl")).unwrap();
+    let log: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let tau = |line: &Value| line["tau"].as_f64().unwrap();
+    let (first, last) = (log.first().unwrap(), log.last().unwrap());
+    assert!(last["step"].as_u64() > first["step"].as_u64());
+    assert!(tau(last) > tau(first) + 0.01, "τ from {} to {}", tau(first), tau(last));
+
+    run(Command::new(&python).arg(training.join("export.py")).arg(at("run")).arg(at("draft")));
+    // The program drafts as well as the trainer says, from both forms, and loses nothing.
+    for draft in ["draft", "draft/model.gguf"] {
+        let report = run(Command::new(env!("CARGO_BIN_EXE_dflash-chat"))
+            .args(["bench", "--limit", "3", "--repeat", "1", "--max-tokens", "40"])
+            .args(["--block-size", "4", "--quant", "none", "--format", "json", "--target"])
+            .arg(&target)
+            .arg("--draft")
+            .arg(at(draft)));
+        let report: Value = serde_json::from_str(&report).unwrap();
+        for prompt in report["prompts"].as_array().unwrap() {
+            assert_eq!(prompt["verdicts"][0]["verdict"], "identical", "{draft}: {prompt}");
+        }
+    }
+}
