@@ -2,13 +2,14 @@
 //! Every round is rejected, at every place around a window's edge, and the numbers are those of
 //! plain decoding, bit for bit.
 
+use dflash_chat::model::config::DraftConfig;
 use dflash_chat::model::decoder::Decoder;
 use dflash_chat::model::draft::{Draft, Savings};
 use dflash_chat::model::networks::Networks;
 use dflash_chat::model::ops::cpu::Cpu;
 use dflash_chat::model::ops::device::DeviceOps;
 use dflash_chat::model::ops::kernels::cache::KvType;
-use dflash_chat::model::ops::{Ops, Quantise, TAKE_BACK};
+use dflash_chat::model::ops::{AttentionSpec, HeadNorms, Ops, Quantise, RopeTable, TAKE_BACK};
 use dflash_chat::model::pair::Pair;
 use dflash_chat::model::weights::{open_draft, open_target};
 use std::path::PathBuf;
@@ -185,5 +186,65 @@ fn a_rewind_into_what_is_forgotten_begins_anew() {
         every_round_rejected(&mut networks, &text[..100], answer, block, |i, got| {
             assert!(bits(&wanted[i]) == bits(got), "{name}, after a rewind: {i}");
         });
+    }
+}
+
+/// bugs.md B07: which positions each kind of draft layer sees, by what its config says of causality
+/// and windows. Keys are all alike and values say their position, so that the result shows who was
+/// looked at.
+fn seen<O: Ops>(ops: &O, spec: &AttentionSpec) -> Vec<String> {
+    let (context, block) = (6, 4);
+    let norms = HeadNorms { q: None, k: None };
+    let inv_freq = vec![0.0; spec.head_dim / 2];
+    let rope = ops.rope(&RopeTable { inv_freq, magnitude: 1.0 }, 64).unwrap();
+    let mut cache = ops.cache(spec, 64).unwrap();
+    let rows = |positions: std::ops::Range<usize>, queries: usize| {
+        let values = positions.flat_map(|position| {
+            let mut row = vec![0.0; (queries + spec.kv_heads) * spec.head_dim];
+            for _ in 0..spec.kv_heads {
+                row.extend((0..spec.head_dim).map(|i| if i == position { 1.0 } else { 0.0 }));
+            }
+            row
+        });
+        let width = (queries + 2 * spec.kv_heads) * spec.head_dim;
+        ops.upload(&values.collect::<Vec<f32>>(), width).unwrap()
+    };
+    ops.append(&rows(0..context, 0), spec, &norms, &rope, &mut cache, 0).unwrap();
+    let block = rows(context..context + block, spec.heads);
+    let result = ops.attend(&block, spec, &norms, &rope, &mut cache, context).unwrap();
+    ops.download(&result)
+        .unwrap()
+        .chunks(spec.output_width())
+        .map(|row| row[..10].iter().map(|x| if *x > 0.0 { '#' } else { '.' }).collect())
+        .collect()
+}
+
+#[test]
+fn each_kind_of_draft_layer_sees_what_it_should() {
+    let folder: PathBuf =
+        [env!("CARGO_MANIFEST_DIR"), "tests/fixtures/models/qwen2-own-embedding"].iter().collect();
+    let target = open_target(&folder).unwrap().config;
+    let text = std::fs::read_to_string(folder.join("draft/config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    config["sliding_window"] = 3.into();
+    let causal = ["#######...", "########..", "#########.", "##########"];
+    let all = ["##########"; 4];
+    let causal_window = ["....###...", ".....###..", "......###.", ".......###"];
+    let window = ["....#####.", ".....#####", "......####", ".......###"];
+    for (is_causal, sliding, full) in [
+        (serde_json::Value::Null, causal_window, all),
+        (true.into(), causal_window, causal),
+        (false.into(), window, all),
+    ] {
+        config["is_causal"] = is_causal.clone();
+        let draft = DraftConfig::from_hf(&config, &target, None).unwrap().config;
+        let [first, second] = [0, 1].map(|i| &draft.layers[i].attention);
+        assert_eq!((first.window, second.window), (Some(3), None));
+        let cpu = Cpu::new(1, Quantise::None, KvType::F32);
+        let candle = DeviceOps::new(candle_core::Device::Cpu, Quantise::None);
+        for (spec, wanted) in [(first, sliding), (second, full)] {
+            assert_eq!(seen(&cpu, spec), wanted, "is_causal {is_causal}");
+            assert_eq!(seen(&candle, spec), wanted, "is_causal {is_causal}, candle");
+        }
     }
 }

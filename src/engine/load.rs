@@ -100,6 +100,8 @@ fn try_load(request: &LoadRequest, out: &mut EventSink, cancel: &CancelToken) ->
 pub struct Examination {
     /// What they are.
     pub ready: ModelReady,
+    /// Whether there should be a draft.
+    pub draft_wanted: bool,
     /// Tensors that could not be kept as asked, one a line.
     pub notes: Vec<String>,
     /// Bytes of both caches at the whole context.
@@ -342,6 +344,7 @@ impl Job<'_> {
         let layers = layers.chain(draft.iter().flat_map(|draft| &draft.config().layers));
         Ok(Examination {
             ready: self.ready(ops, &target, draft.as_ref(), context),
+            draft_wanted: !matches!(self.pair.draft, DraftPlace::None(_)),
             notes: ops.notes(),
             cache_bytes: layers.map(|layer| ops.cache_bytes(&layer.attention, context)).sum(),
         })

@@ -44,7 +44,7 @@ pub struct Report {
 pub struct ModelState {
     /// What it is.
     pub ready: Option<ModelReady>,
-    /// Why it could not be loaded.
+    /// Why it, or the draft that should be there, could not be loaded.
     pub failure: Option<String>,
     /// Tensors that could not be kept as asked, one a line; they work, more slowly.
     pub slower: Vec<String>,
@@ -58,9 +58,13 @@ impl ModelState {
     /// After loading.
     pub fn new(outcome: Result<Examination>, warnings: Vec<String>) -> ModelState {
         match outcome {
-            Ok(Examination { ready, notes, cache_bytes }) => ModelState {
+            Ok(Examination { ready, draft_wanted, notes, cache_bytes }) => ModelState {
+                failure: ready
+                    .draft_missing
+                    .as_ref()
+                    .filter(|_| draft_wanted)
+                    .map(|why| format!("the draft cannot be used: {why}")),
                 ready: Some(ready),
-                failure: None,
                 slower: notes,
                 warnings,
                 cache_bytes: Some(cache_bytes),
@@ -95,11 +99,7 @@ impl Report {
                 set.operations
             ));
         }
-        if let Some(model) = &self.model {
-            found.extend(model.failure.clone());
-            let missing = model.ready.as_ref().and_then(|ready| ready.draft_missing.as_ref());
-            found.extend(missing.map(|why| format!("the draft cannot be used: {why}")));
-        }
+        found.extend(self.model.iter().filter_map(|model| model.failure.clone()));
         for folder in &self.folders {
             let told = |why: &String| {
                 format!("the {} folder {}: {why}", folder.name, folder.path.display())
@@ -292,8 +292,8 @@ impl Report {
 impl fmt::Display for ModelState {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nModel")?;
-        if let Some(why) = &self.failure {
-            fact(f, "target", &format!("WRONG: {why}"))?;
+        if self.ready.is_none() {
+            fact(f, "target", "it could not be loaded; see below")?;
         }
         if let Some(ready) = &self.ready {
             let network = |info: &crate::event::NetworkInfo| {
@@ -308,7 +308,7 @@ impl fmt::Display for ModelState {
             fact(f, "target", &network(&ready.target))?;
             match (&ready.draft, &ready.draft_missing) {
                 (Some(draft), _) => fact(f, "draft", &network(draft))?,
-                (None, Some(why)) => fact(f, "draft", &format!("WRONG: {why}"))?,
+                (None, Some(why)) => fact(f, "draft", &format!("none, decoding is plain: {why}"))?,
                 (None, None) => fact(f, "draft", "none: decoding is plain")?,
             }
             if let Some(bytes) = self.cache_bytes {

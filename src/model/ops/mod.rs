@@ -2,8 +2,8 @@
 //!
 //! [`Ops`] has two implementations: [`cpu`], whose kernels are made for few rows and give a row
 //! the same bits whatever rows stand beside it, and [`device`], the same operations in candle
-//! for Metal and CUDA (and for comparison on the CPU); [`parity`] compares them. The networks in [`super::decoder`] and
-//! [`super::draft`] are written once, against this trait.
+//! for Metal and CUDA (and for comparison on the CPU); [`parity`] compares them. The networks in
+//! [`super::decoder`] and [`super::draft`] are written once, against this trait.
 //!
 //! All activations are rows of `f32` (on a GPU possibly narrower): `Rows` has a number of rows
 //! and a width. Row `i` of a pass at position `p` stands at absolute position `p + i`.
