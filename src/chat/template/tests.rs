@@ -130,7 +130,12 @@ fn a_template_in_the_manner_of_mistral_and_granite() {
     {%- else %}{{- "[INST] %s[/INST]" | format(message["content"]) }}{%- endif %}
   {%- else %}{{- " " + (message["content"] | trim) + eos_token }}{%- endif %}
 {%- endfor %}"#;
-    let two = talk(&[(Role::System, "S"), (Role::User, "a"), (Role::Assistant, " b "), (Role::User, "c")]);
+    let two = talk(&[
+        (Role::System, "S"),
+        (Role::User, "a"),
+        (Role::Assistant, " b "),
+        (Role::User, "c"),
+    ]);
     assert_eq!(
         text(&render(source, &two).unwrap()),
         "<s>[INST] a[/INST] b</s>[INST] S\n\nc[/INST]"
@@ -144,7 +149,10 @@ fn a_template_in_the_manner_of_mistral_and_granite() {
 #[test]
 fn a_typed_switch_is_text() {
     let source = "{% for m in messages %}{{ m.content }}{% endfor %}|{{ enable_thinking }}";
-    assert_eq!(text(&render(source, &talk(&[(Role::User, "x /think")])).unwrap()), "x /think|false");
+    assert_eq!(
+        text(&render(source, &talk(&[(Role::User, "x /think")])).unwrap()),
+        "x /think|false"
+    );
     let template = ChatTemplate::new(source, "", "").unwrap();
     let options = RenderOptions { thinking: true, ..RenderOptions::default() };
     let rendered = template.render(&talk(&[(Role::User, "x /no_think")]), &options).unwrap();

@@ -130,6 +130,12 @@ impl<O: Ops> Trials<'_, O> {
                 download_all(ops, products)
             });
         }
+        self.add("product of rows cut out of others".into(), ROUNDED, |ops| {
+            let dense = ops.linear(&[tensor(GgmlDType::F32, 17, OUT)?], None)?;
+            let rounded = ops.linear(&[tensor(GgmlDType::Q4_0, 18, OUT)?], None)?;
+            let cut = ops.slice(&input(ops, 19, 9)?, 3..8)?;
+            download_all(ops, [&dense, &rounded].map(|linear| ops.project(&cut, None, linear)))
+        });
         self.add("product after a norm, with a bias".into(), ROUNDED, |ops| {
             let parts = [tensor(GgmlDType::Q4_1, 3, 32)?, tensor(GgmlDType::Q8_0, 4, 16)?];
             let linear = ops.linear(&parts, Some(Noise(5).floats(OUT)))?;
