@@ -22,7 +22,8 @@
 //! - [`model`] is the networks: files to weights, the tokenizer, one decoder that its config
 //!   shapes, the draft, and [`model::pair::Pair`], which offers both to decoding as
 //!   [`model::networks::Networks`]. Its arithmetic is the trait [`model::ops::Ops`], with kernels
-//!   of our own on the CPU ([`model::ops::cpu`]) and candle's on GPUs ([`model::ops::device`]).
+//!   of our own on the CPU ([`model::ops::cpu`]) and candle's on GPUs ([`model::ops::device`]);
+//!   [`model::ops::parity`] sets the two side by side.
 //! - [`decode`] is the loop: prompt reuse, prefill, rounds, how long blocks are, how tokens are
 //!   chosen, what stops an answer. It knows ids and logits, no text but for stop strings.
 //! - [`engine`] is a thread that answers commands with events: the worker, a script, a recording.

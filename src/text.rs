@@ -31,6 +31,15 @@ pub fn sanitise_line(text: &str) -> String {
     sanitise(text).replace('\n', "\u{23ce}")
 }
 
+/// What a panic said, where it said something.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("an internal error")
+}
+
 fn is_unsafe(c: char) -> bool {
     (c.is_control() && c != '\n')
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}' | '\u{feff}')

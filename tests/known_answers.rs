@@ -7,7 +7,7 @@ use dflash_chat::model::ops::cpu::Cpu;
 use dflash_chat::model::ops::device::DeviceOps;
 use dflash_chat::model::ops::kernels::cache::KvType;
 use dflash_chat::model::ops::{Ops, Quantise};
-use dflash_chat::model::weights::open_target;
+use dflash_chat::model::weights::{open_draft, open_target};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ fn models() -> Vec<PathBuf> {
         .filter(|path| path.join("expected.json").exists())
         .collect();
     all.sort();
-    assert!(all.len() >= 10, "the fixtures are missing: {all:?}");
+    assert!(all.len() >= 11, "the fixtures are missing: {all:?}");
     all
 }
 
@@ -108,7 +108,7 @@ fn safetensors_give_the_reference_ids_and_rounds() {
 fn gguf_files_of_the_same_models_do_too() {
     let mut seen = 0;
     for model in models() {
-        for kind in ["f32", "q8_0"] {
+        for kind in ["f32", "q8_0", "f16"] {
             let target = model.join(format!("model.{kind}.gguf"));
             let draft = model.join(format!("draft/draft.{kind}.gguf"));
             if target.exists() {
@@ -117,33 +117,94 @@ fn gguf_files_of_the_same_models_do_too() {
             }
         }
     }
-    assert!(seen >= 12, "only {seen} GGUF files were found");
+    assert!(seen >= 13, "only {seen} GGUF files were found");
 }
 
 #[test]
 fn the_code_path_of_gpus_gives_the_same() {
     for model in models() {
-        check(&model, &model.join("draft"), &expected(&model), &["--engine", "candle"]);
+        check(&model, &model.join("draft"), &expected(&model), &["--device", "candle-cpu"]);
     }
 }
 
 /// Logits of the prompt's last row, relative to the largest of them.
 fn logits_agree<O: Ops>(ops: O, model: &Path) {
     let files = open_target(model).unwrap();
-    let mut decoder = Decoder::load(&ops, &files, 256, &mut |_, _| ()).unwrap();
+    let mut decoder = Decoder::load(&ops, &files, 256, &mut |_, _| Ok(())).unwrap();
     for prompt in expected(model)["prompts"].as_array().unwrap() {
         let ids: Vec<u32> = ids(&prompt["prompt_ids"]).iter().map(|id| *id as u32).collect();
         decoder.truncate(&ops, 0);
         let pass = decoder.forward(&ops, &ids, &[]).unwrap();
         let last = ops.slice(&pass.hidden, ids.len() - 1..ids.len()).unwrap();
         let got = ops.download(&decoder.logits(&ops, &last).unwrap()).unwrap();
-        let want = floats(&prompt["prefill_logits"]);
-        assert_eq!(got.len(), want.len());
-        let scale = want.iter().fold(0f32, |a, b| a.max(b.abs()));
-        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
-            let error = (got - want).abs() / scale;
-            assert!(error < 1e-4, "{}: logit {i}: {got} for {want}", model.display());
-        }
+        near(&got, &floats(&prompt["prefill_logits"]), model);
+        third_block(&ops, &mut decoder, prompt, model);
+    }
+}
+
+/// The logits of all rows of the third round's block, after what was committed before it.
+fn third_block<O: Ops>(ops: &O, decoder: &mut Decoder<O>, prompt: &Value, model: &Path) {
+    let (round, wanted) = (&prompt["rounds"][2], &prompt["third_round"]["target_logits"]);
+    if wanted.is_null() {
+        return;
+    }
+    let mut text = ids(&prompt["prompt_ids"]);
+    text.extend(ids(&prompt["greedy_ids"]));
+    text.truncate(round["position"].as_u64().unwrap() as usize);
+    let ids = |ids: &[u64]| ids.iter().map(|id| *id as u32).collect::<Vec<_>>();
+    decoder.truncate(ops, 0);
+    decoder.forward(ops, &ids(&text), &[]).unwrap();
+    let drafted = self::ids(&round["drafted"]);
+    let block = [vec![round["anchor"].as_u64().unwrap()], drafted].concat();
+    let pass = decoder.forward(ops, &ids(&block), &[]).unwrap();
+    let got = ops.download(&decoder.logits(ops, &pass.hidden).unwrap()).unwrap();
+    let wanted = wanted.as_array().unwrap();
+    assert_eq!(wanted.len(), block.len());
+    for (got, wanted) in got.chunks(got.len() / block.len()).zip(wanted) {
+        near(got, &floats(wanted), model);
+    }
+}
+
+/// Within 1e-4 of the largest.
+fn near(got: &[f32], wanted: &[f32], model: &Path) {
+    assert_eq!(got.len(), wanted.len());
+    let scale = wanted.iter().fold(0f32, |a, b| a.max(b.abs()));
+    for (i, (got, wanted)) in got.iter().zip(wanted).enumerate() {
+        let error = (got - wanted).abs() / scale;
+        assert!(error < 1e-4, "{}: {i}: {got} for {wanted}", model.display());
+    }
+}
+
+/// bugs.md B05: a tap is the output of the layer that the draft names, in the draft's order, and
+/// the last layer's is there too, before the final norm.
+fn taps_agree<O: Ops>(ops: O, model: &Path) {
+    let files = open_target(model).unwrap();
+    let draft = open_draft(&model.join("draft"), &files.config, None).unwrap();
+    let mut decoder = Decoder::load(&ops, &files, 256, &mut |_, _| Ok(())).unwrap();
+    for prompt in expected(model)["prompts"].as_array().unwrap() {
+        let ids: Vec<u32> = ids(&prompt["prompt_ids"]).iter().map(|id| *id as u32).collect();
+        let mut pass = |taps: &[usize]| {
+            decoder.truncate(&ops, 0);
+            decoder.forward(&ops, &ids, taps).unwrap()
+        };
+        let last = |rows: &O::Rows| {
+            ops.download(&ops.slice(rows, ids.len() - 1..ids.len()).unwrap()).unwrap()
+        };
+        let found: Vec<f32> = pass(&draft.config.taps).taps.iter().flat_map(last).collect();
+        near(&found, &floats(&prompt["prefill_taps"]), model);
+        let top = files.config.layers.len() - 1;
+        let both = pass(&[top, 0]);
+        assert_eq!(last(&both.taps[0]), last(&both.hidden), "{}", model.display());
+        assert_eq!(last(&both.taps[1]), last(&pass(&[0]).taps[0]), "{}", model.display());
+        assert_ne!(last(&both.taps[0]), last(&both.taps[1]));
+    }
+}
+
+#[test]
+fn taps_are_the_outputs_of_their_layers() {
+    for model in models() {
+        taps_agree(Cpu::new(2, Quantise::None, KvType::F32), &model);
+        taps_agree(DeviceOps::new(candle_core::Device::Cpu, Quantise::None), &model);
     }
 }
 

@@ -10,7 +10,7 @@ fn models() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models");
     let mut models: Vec<_> = dir.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     models.sort();
-    assert!(models.len() >= 10, "{models:?}");
+    assert!(models.len() >= 11, "{models:?}");
     models
 }
 
@@ -18,6 +18,12 @@ fn open(model: &Path) -> (TargetFiles, DraftFiles) {
     let target = open_target(model).unwrap();
     let draft = open_draft(&model.join("draft"), &target.config, None).unwrap();
     (target, draft)
+}
+
+/// The file of the same numbers in GGUF, where there is one.
+fn gguf(model: &Path, name: &str) -> Option<PathBuf> {
+    let of = |kind| model.join(format!("{name}.{kind}.gguf"));
+    ["f32", "f16"].map(of).into_iter().find(|path| path.exists())
 }
 
 fn same(a: RawTensor<'_>, b: RawTensor<'_>) {
@@ -40,10 +46,7 @@ fn every_fixture_opens_with_its_draft() {
 fn gguf_targets_say_what_their_originals_say() {
     let mut compared = 0;
     for model in models() {
-        let path = model.join("model.f32.gguf");
-        if !path.exists() {
-            continue;
-        }
+        let Some(path) = gguf(&model, "model") else { continue };
         compared += 1;
         let (original, _) = open(&model);
         let gguf = open_target(&path).unwrap();
@@ -64,23 +67,24 @@ fn gguf_targets_say_what_their_originals_say() {
             same(original.tensor(role).unwrap(), gguf.tensor(role).unwrap());
         }
     }
-    assert!(compared >= 5);
+    assert!(compared >= 6);
 }
 
 #[test]
 fn gguf_drafts_say_what_their_originals_say() {
     let mut compared = 0;
     for model in models() {
-        let path = model.join("draft/draft.f32.gguf");
-        if !path.exists() {
-            continue;
-        }
+        let Some(path) = gguf(&model, "draft/draft") else { continue };
         compared += 1;
         let (target, original) = open(&model);
         let draft = open_draft(&path, &target.config, None).unwrap();
         assert_eq!(draft.config.taps, original.config.taps, "{}", model.display());
         for (a, b) in draft.config.layers.iter().zip(&original.config.layers) {
             assert_eq!(a.attention, b.attention, "{}", model.display());
+            let (rope, original) = (&a.rope, &b.rope);
+            assert!((rope.magnitude - original.magnitude).abs() < 1e-6, "{}", model.display());
+            let pairs = rope.inv_freq.iter().zip(&original.inv_freq);
+            assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() <= b * 1e-6), "{rope:?}");
         }
         assert_eq!(draft.config.block_size, original.config.block_size);
         assert_eq!(draft.config.mask_token_id, original.config.mask_token_id);
@@ -90,5 +94,5 @@ fn gguf_drafts_say_what_their_originals_say() {
             same(original.tensor(role).unwrap(), draft.tensor(role).unwrap());
         }
     }
-    assert!(compared >= 5);
+    assert!(compared >= 6);
 }

@@ -363,7 +363,7 @@ fn main() -> Result<()> {
     let ops = Cpu::new(arguments.threads, Quantise::AsStored, KvType::F16);
     let tokenizer = tokenizer(&files)?;
     let (template, _) = ChatTemplate::of(&tokenizer)?;
-    let target = Decoder::load(&ops, &files, 2048, &mut |_, _| ())?;
+    let target = Decoder::load(&ops, &files, 2048, &mut |_, _| Ok(()))?;
     let mut end_tokens = files.end_tokens()?;
     end_tokens.extend(tokenizer.end_tokens());
     let (layers, hidden) = (files.config.layers.len(), files.config.hidden);

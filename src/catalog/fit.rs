@@ -3,10 +3,12 @@
 
 use super::pairs::{Model, Pair, Shape};
 use super::progress::size;
-use crate::model::ops::Quantise;
+use crate::model::ops::{Quantise, kept_positions};
 
-/// Bytes of a cached number: caches are f32, so that a row's result never depends on rounding.
-const CACHED: u64 = 4;
+/// Bytes of an activation.
+const FLOAT: u64 = 4;
+/// Whether the program may find a GPU to compute with.
+const MAY_HAVE_GPU: bool = cfg!(target_os = "macos") || cfg!(feature = "cuda");
 /// Prompt tokens that pass through the target together.
 const CHUNK: u64 = 512;
 /// The program itself, its tokenizer and its screen.
@@ -14,14 +16,34 @@ const PROGRAM: u64 = 150 << 20;
 /// A context shorter than this is no help.
 const LEAST_CONTEXT: u64 = 2048;
 
-/// Bits of a weight; `None` if the files decide.
-fn bits(quant: Quantise) -> Option<f64> {
+/// Bits of a weight in the layouts of 4 and of 8 bits, scales included.
+const Q4_BITS: f64 = 5.0;
+const Q8_BITS: f64 = 8.5;
+
+/// Bits of a weight of which the file has `stored` bits. The layout of 4 bits holds what files
+/// have in 4, the one of 8 all other quantised types; most files are Q4_K (4.5 bits) with some
+/// Q6_K (6.56).
+fn resident_bits(quant: Quantise, stored: f64) -> f64 {
+    let as_stored = match stored {
+        0.0..4.5 => Q4_BITS,
+        4.5..Q8_BITS => {
+            let share = (stored - 4.5) / (6.5625 - 4.5);
+            (Q4_BITS + share * (Q8_BITS - Q4_BITS)).min(Q8_BITS)
+        }
+        dense => dense,
+    };
     match quant {
-        Quantise::AsStored => None,
-        Quantise::None => Some(32.0),
-        Quantise::Q8 => Some(8.5),
-        Quantise::Q4 => Some(4.5),
+        Quantise::AsStored => as_stored,
+        Quantise::None => 32.0,
+        // What has fewer bits already stays so.
+        Quantise::Q8 => Q8_BITS.min(as_stored),
+        Quantise::Q4 => Q4_BITS,
     }
+}
+
+/// Bytes of a cached number: 16 bits on the CPU, unless the weights are to be exact.
+fn cached_bytes(quant: Quantise) -> u64 {
+    if MAY_HAVE_GPU || quant == Quantise::None { 4 } else { 2 }
 }
 
 /// What decides the memory of a pair.
@@ -126,25 +148,25 @@ pub fn warning(pair: &Pair, free: u64, ctx: u64, quant: Quantise) -> Option<Stri
 
 fn parts(facts: &PairFacts, ctx: u64, quant: Quantise) -> Parts {
     let shape = &facts.shape;
-    // A file that is quantised already is not made larger by a coarser wish.
-    let resident = |parameters: u64, stored: u64| match bits(quant) {
-        None => stored,
-        Some(bits) => {
-            let asked = (parameters as f64 * bits / 8.0) as u64;
-            if quant == Quantise::None { asked } else { asked.min(stored) }
-        }
+    let resident = |parameters: u64, stored: u64| {
+        let parameters = parameters as f64;
+        let stored = stored as f64 * 8.0 / parameters.max(1.0);
+        (parameters * resident_bits(quant, stored) / 8.0) as u64
     };
-    let windowed = if shape.window == 0 { 0 } else { ctx.min(shape.window + CHUNK) };
+    let windowed = match usize::try_from(shape.window) {
+        Ok(window @ 1..) => ctx.min(kept_positions(Some(window), 0) as u64),
+        _ => 0,
+    };
     let cached = shape
         .kv_full
         .saturating_add(shape.draft_kv)
         .saturating_mul(ctx)
         .saturating_add(shape.kv_window.saturating_mul(windowed));
-    let rows = CHUNK.saturating_mul(shape.hidden).saturating_mul(12 * CACHED);
-    let logits = (2 * facts.block).saturating_mul(shape.vocab).saturating_mul(CACHED);
+    let rows = CHUNK.saturating_mul(shape.hidden).saturating_mul(12 * FLOAT);
+    let logits = (2 * facts.block).saturating_mul(shape.vocab).saturating_mul(FLOAT);
     Parts {
         weights: resident(shape.weights, facts.target_bytes),
-        cache: cached.saturating_mul(CACHED),
+        cache: cached.saturating_mul(cached_bytes(quant)),
         // Drafts come as 16-bit numbers.
         draft: resident(facts.draft_bytes / 2, facts.draft_bytes),
         work: PROGRAM.saturating_add(rows).saturating_add(logits),
@@ -233,6 +255,7 @@ mod tests {
     }
 
     /// The answers for each pair at 8, 16, 24, 48 GB and 8192 tokens, weights as stored.
+    #[cfg(not(any(target_os = "macos", feature = "cuda")))]
     #[test]
     fn answers_for_common_machines() {
         let mut table = String::new();

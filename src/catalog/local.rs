@@ -216,14 +216,14 @@ pub(super) fn sync_folder(file: &Path) {
 
 /// Bytes that may be written on the disk that holds `folder`; `None` where it cannot be told.
 #[cfg(unix)]
-pub(super) fn free_space(folder: &Path) -> Option<u64> {
+pub fn free_space(folder: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(folder).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 /// Bytes that may be written on the disk that holds `folder`; not known on this platform.
 #[cfg(not(unix))]
-pub(super) fn free_space(_folder: &Path) -> Option<u64> {
+pub fn free_space(_folder: &Path) -> Option<u64> {
     None
 }
 

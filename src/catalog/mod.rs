@@ -18,7 +18,7 @@ mod transfer;
 
 pub use error::CatalogError;
 pub use http::Network;
-pub use local::Store;
+pub use local::{Store, free_space};
 pub use manage::{
     Checkable, Removable, State, checkable, checkable_all, removable, remove, verify,
 };

@@ -193,6 +193,9 @@ impl Bench {
         let ready = loop {
             match engine.next_blocking().map(|envelope| envelope.event) {
                 Some(EngineEvent::ModelReady(ready)) => break *ready,
+                Some(EngineEvent::Error(_)) if interrupted.happened() => {
+                    return Err(Cancelled.into());
+                }
                 Some(EngineEvent::Error(message)) => return Err(engine_error(&message)),
                 Some(EngineEvent::Notice(message)) => {
                     writeln!(std::io::stderr(), "{}", message.message)?;

@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod chat;
 pub mod config;
+pub mod doctor;
 pub mod models;
 pub mod options;
 pub mod race;
@@ -47,6 +48,8 @@ enum Command {
     Models(models::ModelsArgs),
     /// The file with your settings
     Config(config::ConfigArgs),
+    /// Whether all is well on this machine
+    Doctor(Box<doctor::DoctorArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -64,6 +67,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Some(Command::Replay(args)) => done(replay::run(&args)),
         Some(Command::Models(args)) => models::run(args),
         Some(Command::Config(args)) => config::run(args),
+        Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Completions { shell }) => {
             clap_complete::generate(
                 shell,

@@ -90,8 +90,6 @@ pub struct DecodeOptions {
 pub enum EngineChoice {
     /// Plays a script
     Scripted,
-    /// The code path of GPUs on the CPU
-    Candle,
 }
 
 fn mode(text: &str) -> std::result::Result<Mode, String> {
@@ -270,12 +268,12 @@ impl Asked {
             selection: self.selection.clone().unwrap_or_else(|| self.settings.selection()),
             store: Store::from_env(&self.paths),
             offline: values.offline,
-            place: match (self.engine, values.device) {
-                (Some(EngineChoice::Candle), _) => Place::CandleCpu,
-                (_, Device::Auto) => Place::Auto,
-                (_, Device::Cpu) => Place::Cpu,
-                (_, Device::Metal) => Place::Metal,
-                (_, Device::Cuda) => Place::Cuda,
+            place: match values.device {
+                Device::Auto => Place::Auto,
+                Device::Cpu => Place::Cpu,
+                Device::Metal => Place::Metal,
+                Device::Cuda => Place::Cuda,
+                Device::CandleCpu => Place::CandleCpu,
             },
             threads: values.threads.unwrap_or(cores),
             quantise: match values.quant {

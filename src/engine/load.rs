@@ -19,12 +19,14 @@ use crate::model::ops::kernels::cache::KvType;
 use crate::model::ops::{Ops, Quantise};
 use crate::model::pair::Pair;
 use crate::model::tokenizer::{GgufVocabulary, Tokenizer, TokenizerFiles};
-
 use crate::model::weights::gguf::GgufFile;
 use crate::model::weights::{
     DraftFiles, TargetFiles, open_draft, open_embedded_draft, open_target,
 };
-use anyhow::{Context, Result, bail};
+use crate::text::panic_text;
+use anyhow::{Context, Result, bail, ensure};
+use candle_core::Device;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -86,34 +88,74 @@ pub fn load(
 }
 
 fn try_load(request: &LoadRequest, out: &mut EventSink, cancel: &CancelToken) -> Result<Worker> {
-    let pair = obtain(request, out, cancel)?;
-    let start = Instant::now();
-    let path = pair.target.path();
-    let target =
-        open_target(path).with_context(|| format!("cannot open the target {}", path.display()))?;
-    for warning in &target.warnings {
-        out.notice(Level::Warning, warning.clone(), None);
-    }
-    // A draft that cannot be used leaves plain decoding, with the reason.
-    let (draft, draft_missing) = match open(&pair.draft, &target.config, request.taps.as_deref()) {
-        Ok(files) => (Some(files), None),
-        Err(error) => (None, Some(format!("{error:#}"))),
-    };
-    for warning in draft.iter().flat_map(|draft| &draft.warnings) {
-        out.notice(Level::Warning, warning.clone(), None);
-    }
-    let job = Job { request, pair, target, draft, draft_missing, start };
+    let job = Job::open(request, out, cancel)?;
     match device(request.place)? {
-        Some(device) => job.run(DeviceOps::new(device, request.quantise), out, cancel),
-        None => {
-            // 16-bit keys and values halve what attention reads; dense f32 weights ask for all.
-            let kv = match request.quantise {
-                Quantise::None => KvType::F32,
-                _ => KvType::F16,
-            };
-            job.run(Cpu::new(request.threads, request.quantise, kv), out, cancel)
-        }
+        Some(device) => job.worker(DeviceOps::new(device, request.quantise), out, cancel),
+        None => job.worker(cpu(request), out, cancel),
     }
+}
+
+/// What there is to say of networks once they are loaded.
+#[derive(Debug)]
+pub struct Examination {
+    /// What they are.
+    pub ready: ModelReady,
+    /// Whether there should be a draft.
+    pub draft_wanted: bool,
+    /// Tensors that could not be kept as asked, one a line.
+    pub notes: Vec<String>,
+    /// Bytes of both caches at the whole context.
+    pub cache_bytes: u64,
+}
+
+/// Load networks, to see how that goes, and drop them again.
+///
+/// # Errors
+/// As [`load`] tells them.
+pub fn examine(
+    request: &LoadRequest,
+    out: &mut EventSink,
+    cancel: &CancelToken,
+) -> Result<Examination> {
+    let job = Job::open(request, out, cancel)?;
+    match device(request.place)? {
+        Some(device) => job.examine(&DeviceOps::new(device, request.quantise), out, cancel),
+        None => job.examine(&cpu(request), out, cancel),
+    }
+}
+
+impl<'a> Job<'a> {
+    /// Obtain the files and open them.
+    fn open(request: &'a LoadRequest, out: &mut EventSink, cancel: &CancelToken) -> Result<Self> {
+        let pair = obtain(request, out, cancel)?;
+        let start = Instant::now();
+        let path = pair.target.path();
+        let target = open_target(path)
+            .with_context(|| format!("cannot open the target {}", path.display()))?;
+        for warning in &target.warnings {
+            out.notice(Level::Warning, warning.clone(), None);
+        }
+        // A draft that cannot be used leaves plain decoding, with the reason.
+        let (draft, draft_missing) =
+            match open_pairs_draft(&pair.draft, &target.config, request.taps.as_deref()) {
+                Ok(files) => (Some(files), None),
+                Err(error) => (None, Some(format!("{error:#}"))),
+            };
+        for warning in draft.iter().flat_map(|draft| &draft.warnings) {
+            out.notice(Level::Warning, warning.clone(), None);
+        }
+        Ok(Job { request, pair, target, draft, draft_missing, start })
+    }
+}
+
+/// The operations on the CPU that a request asks for.
+fn cpu(request: &LoadRequest) -> Cpu {
+    // 16-bit keys and values halve what attention reads; dense f32 weights ask for all.
+    let kv = match request.quantise {
+        Quantise::None => KvType::F32,
+        _ => KvType::F16,
+    };
+    Cpu::new(request.threads, request.quantise, kv)
 }
 
 /// The pair's files, fetched where they are missing.
@@ -168,7 +210,11 @@ impl Watch for Told<'_> {
     }
 }
 
-fn open(place: &DraftPlace, target: &DecoderConfig, taps: Option<&[usize]>) -> Result<DraftFiles> {
+fn open_pairs_draft(
+    place: &DraftPlace,
+    target: &DecoderConfig,
+    taps: Option<&[usize]>,
+) -> Result<DraftFiles> {
     match place {
         DraftPlace::At(location) => open_draft(location.path(), target, taps),
         DraftPlace::Embedded(draft) => open_embedded_draft(draft.file, target, taps),
@@ -176,19 +222,43 @@ fn open(place: &DraftPlace, target: &DecoderConfig, taps: Option<&[usize]>) -> R
     }
 }
 
-/// The GPU to use; `None` is the CPU with our kernels.
-fn device(place: Place) -> Result<Option<candle_core::Device>> {
-    use candle_core::Device;
-    let metal = || Device::new_metal(0);
-    let cuda = || Device::new_cuda(0);
+/// The first device of a kind. CUDA's bindings panic where the system has no such library.
+fn first(make: fn(usize) -> candle_core::Result<Device>) -> Result<Device> {
+    match catch_unwind(AssertUnwindSafe(|| make(0))) {
+        Ok(device) => Ok(device?),
+        Err(panic) => bail!("{}", panic_text(panic.as_ref())),
+    }
+}
+
+/// The first Metal device.
+///
+/// # Errors
+/// When there is none, or the program was built without Metal.
+pub fn metal() -> Result<Device> {
+    ensure!(candle_core::utils::metal_is_available(), "not in this build (it is on macOS)");
+    first(Device::new_metal)
+}
+
+/// The first CUDA device.
+///
+/// # Errors
+/// When there is none, or the program was built without CUDA.
+pub fn cuda() -> Result<Device> {
+    ensure!(candle_core::utils::cuda_is_available(), "not in this build (--features cuda)");
+    first(Device::new_cuda)
+}
+
+/// The device of a place; `None` is the CPU with our kernels.
+///
+/// # Errors
+/// When a device that was asked for by name cannot be used.
+pub fn device(place: Place) -> Result<Option<Device>> {
     match place {
         Place::Cpu => Ok(None),
         Place::CandleCpu => Ok(Some(Device::Cpu)),
         Place::Metal => Ok(Some(metal().context("no Metal device can be used; try --device cpu")?)),
         Place::Cuda => Ok(Some(cuda().context("no CUDA device can be used; try --device cpu")?)),
-        Place::Auto if candle_core::utils::metal_is_available() => Ok(metal().ok()),
-        Place::Auto if candle_core::utils::cuda_is_available() => Ok(cuda().ok()),
-        Place::Auto => Ok(None),
+        Place::Auto => Ok(metal().or_else(|_| cuda()).ok()),
     }
 }
 
@@ -202,8 +272,21 @@ struct Job<'a> {
     start: Instant,
 }
 
+/// Networks in the form that `O` computes with.
+struct Networks<O: Ops> {
+    target: Decoder<O>,
+    draft: Option<Draft<O>>,
+    /// Most positions.
+    context: usize,
+}
+
 impl Job<'_> {
-    fn run<O: Ops>(self, ops: O, out: &mut EventSink, cancel: &CancelToken) -> Result<Worker> {
+    fn networks<O: Ops>(
+        &self,
+        ops: &O,
+        out: &mut EventSink,
+        cancel: &CancelToken,
+    ) -> Result<Networks<O>> {
         let config = &self.target.config;
         // Neither network is asked about positions that it was not made for.
         let known = self.draft.as_ref().map_or(usize::MAX, |draft| draft.config.max_positions);
@@ -219,11 +302,52 @@ impl Job<'_> {
                 None,
             );
         }
-        let stage = |stage: &str, done: usize, total: usize| EngineEvent::LoadProgress {
-            stage: stage.into(),
-            done: done as u64,
-            total: total as u64,
+        let mut told = |stage: &str, done: usize, total: usize| {
+            out.emit(EngineEvent::LoadProgress {
+                stage: stage.into(),
+                done: done as u64,
+                total: total as u64,
+            });
+            ensure!(!cancel.is_cancelled(), "stopped while loading");
+            Ok(())
         };
+        let target = Decoder::load(ops, &self.target, context, &mut |done, total| {
+            told("loading the target", done, total)
+        })?;
+        let draft = match &self.draft {
+            Some(files) => {
+                // Beside quantised weights a draft's need not be more exact; `--quant none`
+                // asks for the numbers as they were trained, and `q8` and `q4` are kept to
+                // anyhow.
+                let wish = self.request.quantise;
+                let compress = wish == Quantise::AsStored && self.target.is_quantised();
+                Some(Draft::load(ops, files, &target, context, compress, &mut |done, total| {
+                    told("loading the draft", done, total)
+                })?)
+            }
+            None => None,
+        };
+        Ok(Networks { target, draft, context })
+    }
+
+    fn examine<O: Ops>(
+        self,
+        ops: &O,
+        out: &mut EventSink,
+        cancel: &CancelToken,
+    ) -> Result<Examination> {
+        let Networks { target, draft, context } = self.networks(ops, out, cancel)?;
+        let layers = target.config().layers.iter();
+        let layers = layers.chain(draft.iter().flat_map(|draft| &draft.config().layers));
+        Ok(Examination {
+            ready: self.ready(ops, &target, draft.as_ref(), context),
+            draft_wanted: !matches!(self.pair.draft, DraftPlace::None(_)),
+            notes: ops.notes(),
+            cache_bytes: layers.map(|layer| ops.cache_bytes(&layer.attention, context)).sum(),
+        })
+    }
+
+    fn worker<O: Ops>(self, ops: O, out: &mut EventSink, cancel: &CancelToken) -> Result<Worker> {
         let tokenizer = tokenizer(&self.target).context("the target's tokenizer")?;
         for warning in tokenizer.warnings() {
             out.notice(Level::Warning, warning.clone(), None);
@@ -232,25 +356,7 @@ impl Job<'_> {
         if let Some(fallback) = fallback {
             out.notice(Level::Warning, fallback, None);
         }
-        let mut stopped = false;
-        let target = Decoder::load(&ops, &self.target, context, &mut |done, total| {
-            out.emit(stage("loading the target", done, total));
-            stopped |= cancel.is_cancelled();
-        })?;
-        if stopped {
-            bail!("stopped while loading");
-        }
-        out.emit(stage("loading the draft", 0, 1));
-        let draft = match &self.draft {
-            Some(files) => {
-                // Beside quantised weights a draft's need not be more exact; `--quant none`
-                // asks for the numbers as they were trained.
-                let exact = self.request.quantise == Quantise::None;
-                let compress = !exact && self.target.is_quantised();
-                Some(Draft::load(&ops, files, &target, context, compress)?)
-            }
-            None => None,
-        };
+        let Networks { target, draft, context } = self.networks(&ops, out, cancel)?;
         let mut end_tokens = self.target.end_tokens()?;
         end_tokens.extend(tokenizer.end_tokens());
         end_tokens.sort_unstable();

@@ -13,6 +13,7 @@ pub mod scripted;
 pub mod worker;
 
 use crate::event::{EngineCommand, EngineEvent, Envelope, Level, Message};
+use crate::text::panic_text;
 use pacer::Pacer;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -194,13 +195,4 @@ where
             Some("this is a bug; what was said is kept, and /pair starts the engine again".into()),
         );
     }
-}
-
-/// What a panic said, where it said something.
-pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("an internal error")
 }

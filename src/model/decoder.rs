@@ -9,6 +9,10 @@ use super::config::{DecoderConfig, LayerConfig};
 use super::ops::{HeadNorms, Ops, RopeTable};
 use super::weights::{Part, RawTensor, Role, TargetFiles};
 use anyhow::{Context, Result, ensure};
+use std::cell::{Cell, RefCell};
+
+/// Told how many of a network's matrices are read, and of how many. Its error ends the reading.
+pub type Progress<'a> = dyn FnMut(usize, usize) -> Result<()> + 'a;
 
 /// The target and its cache.
 pub struct Decoder<O: Ops> {
@@ -29,6 +33,16 @@ pub struct Sequence<O: Ops> {
 }
 
 impl<O: Ops> Sequence<O> {
+    /// Of the caches of a network's layers.
+    pub(super) fn new(caches: Vec<O::Cache>) -> Self {
+        Sequence { caches }
+    }
+
+    /// The caches, layer by layer.
+    pub(super) fn caches(&mut self) -> impl Iterator<Item = &mut O::Cache> {
+        self.caches.iter_mut()
+    }
+
     /// Positions that it holds.
     pub fn len(&self, ops: &O) -> usize {
         self.caches.first().map_or(0, |cache| ops.cache_len(cache))
@@ -39,8 +53,14 @@ impl<O: Ops> Sequence<O> {
         self.len(ops) == 0
     }
 
-    /// Keep the first `len` positions.
+    /// The least length, besides 0, that it can be cut to (see [`Ops::shortest`]).
+    pub fn shortest(&self, ops: &O) -> usize {
+        self.caches.iter().map(|cache| ops.shortest(cache)).max().unwrap_or(0)
+    }
+
+    /// Keep the first `len` positions; none if that is less than [`Sequence::shortest`].
     pub fn truncate(&mut self, ops: &O, len: usize) {
+        let len = if len < self.shortest(ops) { 0 } else { len };
         for cache in &mut self.caches {
             ops.truncate(cache, len);
         }
@@ -68,10 +88,34 @@ pub(super) struct Layer<O: Ops> {
 pub(super) struct Reader<'a, O: Ops> {
     pub(super) ops: &'a O,
     pub(super) tensor: &'a dyn Fn(Role) -> Result<RawTensor<'a>>,
+    /// A tensor's bytes in the file are not needed for now.
+    pub(super) release: &'a dyn Fn(Role),
+    pub(super) steps: Steps<'a>,
     pub(super) eps: f32,
     /// Norms are stored as `w - 1`.
     pub(super) adds_one: bool,
 }
+
+/// Counts the matrices that are read.
+pub(super) struct Steps<'a> {
+    done: Cell<usize>,
+    total: usize,
+    progress: RefCell<&'a mut Progress<'a>>,
+}
+
+impl<'a> Steps<'a> {
+    pub(super) fn new(total: usize, progress: &'a mut Progress<'a>) -> Self {
+        Steps { done: Cell::new(0), total, progress: RefCell::new(progress) }
+    }
+
+    fn step(&self) -> Result<()> {
+        self.done.set(self.done.get() + 1);
+        (self.progress.borrow_mut())(self.done.get(), self.total)
+    }
+}
+
+/// Matrices of a layer.
+pub(super) const LAYER_STEPS: usize = 4;
 
 impl<O: Ops> Reader<'_, O> {
     pub(super) fn norm(&self, role: Role) -> Result<O::Norm> {
@@ -84,15 +128,36 @@ impl<O: Ops> Reader<'_, O> {
 
     /// The rows of several matrices one after the other, with their biases where they have any.
     pub(super) fn product(&self, i: usize, parts: &[Part], biases: &[Part]) -> Result<O::Linear> {
-        let tensors = parts
-            .iter()
-            .map(|part| (self.tensor)(Role::Layer(i, *part)))
-            .collect::<Result<Vec<_>>>()?;
         let mut bias = Vec::new();
         for part in biases {
             bias.extend((self.tensor)(Role::Layer(i, *part))?.to_f32()?);
         }
-        self.ops.linear(&tensors, (!biases.is_empty()).then_some(bias))
+        let roles: Vec<Role> = parts.iter().map(|part| Role::Layer(i, *part)).collect();
+        self.matrix(&roles, |tensors| {
+            self.ops.linear(&tensors, (!biases.is_empty()).then_some(bias))
+        })
+    }
+
+    /// What `make` makes of the tensors, whose bytes in the file are released after it: so no more
+    /// than one matrix is in memory twice.
+    pub(super) fn matrix(
+        &self,
+        roles: &[Role],
+        make: impl FnOnce(Vec<RawTensor<'_>>) -> Result<O::Linear>,
+    ) -> Result<O::Linear> {
+        let read = |role: &Role| (self.tensor)(*role);
+        let linear = make(roles.iter().map(read).collect::<Result<_>>()?)?;
+        roles.iter().for_each(|role| (self.release)(*role));
+        self.steps.step()?;
+        Ok(linear)
+    }
+
+    /// A matrix whose rows are also looked up one by one.
+    pub(super) fn table(&self, role: Role) -> Result<O::Linear> {
+        self.matrix(&[role], |tensors| {
+            let tensor = tensors.into_iter().next().context("no tensor to look rows up in")?;
+            self.ops.table(tensor)
+        })
     }
 }
 
@@ -222,31 +287,36 @@ fn sequence<O: Ops>(ops: &O, config: &DecoderConfig, max_positions: usize) -> Re
 }
 
 impl<O: Ops> Decoder<O> {
-    /// Read all weights. `max_positions` bounds caches and rotary tables; `progress` is told
-    /// layers done and in all.
+    /// Read all weights. `max_positions` bounds caches and rotary tables.
+    ///
+    /// Beside the weights in memory and what of the file the system keeps at its pleasure, this
+    /// takes the memory of one matrix.
     pub fn load(
         ops: &O,
         files: &TargetFiles,
         max_positions: usize,
-        progress: &mut dyn FnMut(usize, usize),
+        progress: &mut Progress<'_>,
     ) -> Result<Self> {
         let config = files.config.clone();
+        let heads = usize::from(!config.tied);
+        let steps = 1 + heads + LAYER_STEPS * config.layers.len();
         let read = Reader {
             ops,
             tensor: &|role| files.tensor(role),
+            release: &|role| files.release(role),
+            steps: Steps::new(steps, progress),
             eps: config.norm_eps,
             adds_one: config.norm_adds_one,
         };
         let mut ropes = Ropes::new(max_positions);
         let mut layers = Vec::with_capacity(config.layers.len());
-        let embedding = ops.table(files.tensor(Role::Embedding)?).context("the embedding")?;
+        let embedding = read.table(Role::Embedding).context("the embedding")?;
         let head = match config.tied {
             true => None,
-            false => Some(ops.linear(&[files.tensor(Role::Head)?], None)?),
+            false => Some(read.matrix(&[Role::Head], |head| ops.linear(&head, None))?),
         };
         for (i, layer) in config.layers.iter().enumerate() {
             layers.push(Layer::load(&read, i, layer, &mut ropes)?);
-            progress(i + 1, config.layers.len());
         }
         let final_norm = read.norm(Role::FinalNorm)?;
         let ropes = ropes.finish();
@@ -271,7 +341,12 @@ impl<O: Ops> Decoder<O> {
         self.sequence.len(ops)
     }
 
-    /// Keep the first `len` positions.
+    /// The least length, besides 0, that the cache can be cut to (see [`Ops::shortest`]).
+    pub fn shortest(&self, ops: &O) -> usize {
+        self.sequence.shortest(ops)
+    }
+
+    /// Keep the first `len` positions; none if that is less than [`Decoder::shortest`].
     pub fn truncate(&mut self, ops: &O, len: usize) {
         self.sequence.truncate(ops, len);
     }

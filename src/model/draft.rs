@@ -10,9 +10,9 @@
 //!   own keys, by the layer's causality rule. The block's keys and values are never kept.
 
 use super::config::DraftConfig;
-use super::decoder::{Decoder, Layer, Reader, Ropes};
+use super::decoder::{Decoder, LAYER_STEPS, Layer, Progress, Reader, Ropes, Sequence, Steps};
 use super::networks::Proposal;
-use super::ops::{AttentionSpec, Ops};
+use super::ops::Ops;
 use super::weights::{DraftFiles, Part, Role};
 use anyhow::{Result, ensure};
 
@@ -24,7 +24,7 @@ pub struct Draft<O: Ops> {
     final_norm: O::Norm,
     layers: Vec<DraftLayer<O>>,
     ropes: Vec<O::Rope>,
-    caches: Vec<O::Cache>,
+    context: Sequence<O>,
     /// The file's own embedding, where it has one.
     embedding: Option<O::Linear>,
     /// A head that is not the target's whole one: the file's own, or the rows of the
@@ -48,13 +48,23 @@ impl<O: Ops> Draft<O> {
         target: &Decoder<O>,
         max_positions: usize,
         compress: bool,
+        progress: &mut Progress<'_>,
     ) -> Result<Self> {
         let config = files.config.clone();
         let tensor = |role| match compress {
             true => files.tensor(role)?.compressed(),
             false => files.tensor(role),
         };
-        let read = Reader { ops, tensor: &tensor, eps: config.norm_eps, adds_one: false };
+        let own = |role| files.has(role).then_some(role);
+        let optional = own(Role::Embedding).iter().chain(&own(Role::Head)).count();
+        let read = Reader {
+            ops,
+            tensor: &tensor,
+            release: &|role| files.release(role),
+            steps: Steps::new(1 + optional + (LAYER_STEPS + 1) * config.layers.len(), progress),
+            eps: config.norm_eps,
+            adds_one: false,
+        };
         let mut ropes = Ropes::new(max_positions);
         let mut layers = Vec::with_capacity(config.layers.len());
         let mut caches = Vec::with_capacity(config.layers.len());
@@ -66,9 +76,9 @@ impl<O: Ops> Draft<O> {
             });
             caches.push(ops.cache(&layer.attention, max_positions)?);
         }
-        let own = |role| files.has(role).then(|| tensor(role)).transpose();
-        let embedding = own(Role::Embedding)?.map(|tensor| ops.table(tensor)).transpose()?;
-        let own_head = own(Role::Head)?.map(|tensor| ops.linear(&[tensor], None)).transpose()?;
+        let linear = |role| read.matrix(&[role], |tensors| ops.linear(&tensors, None));
+        let embedding = own(Role::Embedding).map(|role| read.table(role)).transpose()?;
+        let own_head = own(Role::Head).map(linear).transpose()?;
         let head = match &config.vocabulary {
             Some(ids) => {
                 let all = own_head.as_ref().unwrap_or(target.head());
@@ -77,12 +87,12 @@ impl<O: Ops> Draft<O> {
             None => own_head,
         };
         Ok(Draft {
-            features: ops.linear(&[tensor(Role::Fc)?], None)?,
+            features: linear(Role::Fc)?,
             hidden_norm: read.norm(Role::HiddenNorm)?,
             final_norm: read.norm(Role::FinalNorm)?,
             layers,
             ropes: ropes.finish(),
-            caches,
+            context: Sequence::new(caches),
             embedding,
             head,
             config,
@@ -110,19 +120,18 @@ impl<O: Ops> Draft<O> {
 
     /// Positions in the context.
     pub fn len(&self, ops: &O) -> usize {
-        self.caches.first().map_or(0, |cache| ops.cache_len(cache))
+        self.context.len(ops)
     }
 
-    /// Keep the first `len` positions of the context.
+    /// The least length, besides 0, that the context can be cut to (see [`Ops::shortest`]).
+    pub fn shortest(&self, ops: &O) -> usize {
+        self.context.shortest(ops)
+    }
+
+    /// Keep the first `len` positions of the context; none if that is less than
+    /// [`Draft::shortest`].
     pub fn truncate(&mut self, ops: &O, len: usize) {
-        for cache in &mut self.caches {
-            ops.truncate(cache, len);
-        }
-    }
-
-    /// The attention of each layer, for estimates of memory.
-    pub fn attentions(&self) -> impl Iterator<Item = &AttentionSpec> {
-        self.config.layers.iter().map(|layer| &layer.attention)
+        self.context.truncate(ops, len);
     }
 
     /// Append positions to the context. `features` are the target's tapped outputs of those
@@ -131,7 +140,7 @@ impl<O: Ops> Draft<O> {
         let position = self.len(ops);
         let mixed = ops.project(features, None, &self.features)?;
         let context = ops.normed(&mixed, &self.hidden_norm)?;
-        for (DraftLayer { layer, kv }, cache) in self.layers.iter().zip(&mut self.caches) {
+        for (DraftLayer { layer, kv }, cache) in self.layers.iter().zip(self.context.caches()) {
             let kv = ops.project(&context, None, kv)?;
             let (spec, rope) = (&layer.config.attention, &self.ropes[layer.rope]);
             ops.append(&kv, spec, &layer.heads, rope, cache, position)?;
@@ -154,7 +163,7 @@ impl<O: Ops> Draft<O> {
         let scale = self.config.embedding_scale.unwrap_or(target.config().embedding_scale);
         let embedding = self.embedding.as_ref().unwrap_or(target.embedding());
         let mut x = ops.embed(embedding, &ids, scale)?;
-        for (DraftLayer { layer, .. }, cache) in self.layers.iter().zip(&mut self.caches) {
+        for (DraftLayer { layer, .. }, cache) in self.layers.iter().zip(self.context.caches()) {
             layer.forward(ops, &mut x, &self.ropes[layer.rope], cache, position)?;
         }
         self.truncate(ops, position);

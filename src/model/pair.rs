@@ -120,6 +120,11 @@ impl<O: Ops> Networks for Pair<O> {
 
     fn rewind(&mut self, len: usize) -> usize {
         let len = len.min(self.committed);
+        // What a window has forgotten must be read again, by both networks or by neither: a
+        // draft that knows less than the target learns no more.
+        let forgotten = len < self.target.shortest(&self.ops)
+            || self.draft.as_ref().is_some_and(|draft| len < draft.shortest(&self.ops));
+        let len = if forgotten { 0 } else { len };
         self.target.truncate(&self.ops, len);
         self.committed = len;
         self.last = None;

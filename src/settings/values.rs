@@ -58,6 +58,8 @@ pub enum Device {
     Metal,
     /// NVIDIA's GPUs.
     Cuda,
+    /// The CPU through the code that GPUs use: slow, to compare with.
+    CandleCpu,
 }
 
 /// How weights are kept in memory.
@@ -67,7 +69,7 @@ pub enum Quant {
     Stored,
     /// Dequantised and dense.
     None,
-    /// 8 bits.
+    /// 8 bits; what the file has in 4 stays so.
     Q8,
     /// 4 bits.
     Q4,

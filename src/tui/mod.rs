@@ -27,8 +27,9 @@ mod view;
 mod wrap;
 
 pub use app::{PairChoice, Replay};
-pub use caps::{ColorChoice, GlyphChoice};
+pub use caps::{Caps, ColorChoice, Depth, GlyphChoice};
 pub use events::EventSource;
 pub use run::{EngineRequest, ScreenOptions, new_app, run, run_loop};
 pub use shelf::Shelf;
 pub use terminal::ScreenBackend;
+pub use view::LEAST;

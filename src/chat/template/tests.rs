@@ -70,6 +70,95 @@ fn blocks_namespaces_and_loops() {
     assert_eq!(hello("{{ bos_token }}{{ nothing }}{{ eos_token }}"), "<s></s>");
 }
 
+/// bugs.md B21: what SmolLM3's template asks of its engine: the date, marks for training, thinking
+/// switched by the instructions, Python's methods on them.
+#[test]
+fn a_template_in_the_manner_of_smollm3() {
+    let source = r#"{%- if enable_thinking is not defined -%}{%- set enable_thinking = true -%}{%- endif -%}
+{%- set mode = "/think" if enable_thinking else "/no_think" -%}
+{%- if messages[0].role == "system" -%}
+  {%- set instructions = messages[0].content -%}
+  {%- if "/no_think" in instructions -%}{%- set mode = "/no_think" -%}{%- endif -%}
+  {%- set own = instructions.replace("/no_think", "").replace("/think", "").rstrip() -%}
+{%- endif -%}
+{{- "<|im_start|>system\nToday: " ~ strftime_now("%d %B %Y") ~ ", " ~ mode -}}
+{%- if own %}{{ "\n" + own }}{% endif -%}{{ "<|im_end|>\n" -}}
+{%- for message in messages -%}
+  {%- set content = message.content if message.content is string else "" -%}
+  {%- if message.role == "assistant" -%}
+    {% generation %}{{ "<|im_start|>assistant\n" + content.lstrip("\n") + "<|im_end|>\n" }}{% endgeneration %}
+  {%- elif message.role == "user" -%}
+    {{ "<|im_start|>" + message.role + "\n" + content + "<|im_end|>\n" }}
+  {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ "<|im_start|>assistant\n" }}{%- endif -%}"#;
+    let messages = talk(&[
+        (Role::System, "Be brief. /no_think"),
+        (Role::User, "Hi"),
+        (Role::Assistant, "\nHello"),
+        (Role::User, "/think of me"),
+    ]);
+    let template = ChatTemplate::new(source, "", "").unwrap();
+    let now = Some(UNIX_EPOCH + Duration::from_secs(1_721_952_000));
+    let options = RenderOptions { now, thinking: true, ..RenderOptions::default() };
+    assert_eq!(
+        text(&template.render(&messages, &options).unwrap()),
+        "<|im_start|>system\nToday: 26 July 2024, /no_think\nBe brief.<|im_end|>\n\
+         <|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n\
+         <|im_start|>user\n/think of me<|im_end|>\n<|im_start|>assistant\n"
+    );
+}
+
+/// B21: Mistral's and Granite's: lists that are filtered, roles that must alternate, a default
+/// for instructions.
+#[test]
+fn a_template_in_the_manner_of_mistral_and_granite() {
+    let source = r#"{%- if messages[0]["role"] == "system" %}
+{%- set instructions, rest = messages[0]["content"], messages[1:] %}
+{%- else %}{%- set instructions, rest = none, messages %}{%- endif %}
+{%- set asked = rest | selectattr("role", "equalto", "user") | list %}
+{%- set ns = namespace(index=0) %}
+{%- for message in rest %}
+  {%- if (message["role"] == "user") != (ns.index % 2 == 0) %}
+    {{- raise_exception("roles must alternate user/assistant/user/assistant/...") }}
+  {%- endif %}{%- set ns.index = ns.index + 1 %}
+{%- endfor %}
+{{- bos_token }}
+{%- for message in rest %}
+  {%- if message["role"] == "user" %}
+    {%- if message == asked[-1] and instructions is not none %}{{- "[INST] " + instructions + "\n\n" + message["content"] + "[/INST]" }}
+    {%- else %}{{- "[INST] %s[/INST]" | format(message["content"]) }}{%- endif %}
+  {%- else %}{{- " " + (message["content"] | trim) + eos_token }}{%- endif %}
+{%- endfor %}"#;
+    let two = talk(&[
+        (Role::System, "S"),
+        (Role::User, "a"),
+        (Role::Assistant, " b "),
+        (Role::User, "c"),
+    ]);
+    assert_eq!(
+        text(&render(source, &two).unwrap()),
+        "<s>[INST] a[/INST] b</s>[INST] S\n\nc[/INST]"
+    );
+    let twice = talk(&[(Role::User, "a"), (Role::User, "b")]);
+    let said = render(source, &twice).unwrap_err().to_string();
+    assert!(said.ends_with("roles must alternate user/assistant/user/assistant/..."), "{said}");
+}
+
+/// B22: a switch that a person types is a text like any other.
+#[test]
+fn a_typed_switch_is_text() {
+    let source = "{% for m in messages %}{{ m.content }}{% endfor %}|{{ enable_thinking }}";
+    assert_eq!(
+        text(&render(source, &talk(&[(Role::User, "x /think")])).unwrap()),
+        "x /think|false"
+    );
+    let template = ChatTemplate::new(source, "", "").unwrap();
+    let options = RenderOptions { thinking: true, ..RenderOptions::default() };
+    let rendered = template.render(&talk(&[(Role::User, "x /no_think")]), &options).unwrap();
+    assert!(text(&rendered).starts_with("x /no_think|"));
+}
+
 #[test]
 fn json_is_spaced_as_in_python() {
     let source = "{% set d = {'a': none, 'b': [1, 'é<']} %}{{ d | tojson }}";
@@ -141,6 +230,7 @@ fn a_template_that_cannot_be_used_is_replaced() {
     assert_eq!(chosen(&plain.unwrap()).0, "user: Hi\n\nassistant:");
 }
 
+/// B24: one, whoever asks for it.
 #[test]
 fn bos_comes_once() {
     let messages = talk(&[(Role::User, "a")]);

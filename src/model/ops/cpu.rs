@@ -4,7 +4,8 @@
 //! with any instruction set.
 
 use super::kernels::attention::{self, Heading, Rope};
-use super::kernels::cache::{self, Cache, KvType};
+use super::kernels::bandwidth::bandwidth;
+use super::kernels::cache::{self, Cache, KvType, Shape};
 use super::kernels::choose::Choose;
 use super::kernels::input::Input;
 use super::kernels::math::{GateRow, Norm, NormRow, SoftCap};
@@ -74,6 +75,14 @@ impl Cpu {
         Cpu { pool, isa, quantise, kv, memory, caches: Arc::default(), notes: Mutex::default() }
     }
 
+    /// Bytes a second at which memory of `bytes` is read, pass by pass.
+    ///
+    /// # Errors
+    /// When there is not so much memory.
+    pub fn bandwidth(&self, bytes: usize, passes: usize) -> Result<Vec<f64>> {
+        bandwidth((&self.pool, self.isa), bytes, passes)
+    }
+
     fn product(&self, x: &Rows, norm: Option<&Norm>, matrix: &Matrix, to: &mut Rows, then: Then) {
         let quantised = |s: &Tiles| matches!(s, Tiles::Q4(_) | Tiles::Q8(_));
         let layouts = || matrix.segments.iter().map(|segment| quantised(&segment.tiles));
@@ -125,6 +134,10 @@ fn heading<'a>(
     Ok(Heading { spec, q_norm: norms.q.as_ref(), k_norm: norms.k.as_ref(), rope })
 }
 
+fn shape(spec: &AttentionSpec) -> Shape {
+    Shape { heads: spec.kv_heads, head_dim: spec.head_dim }
+}
+
 impl Ops for Cpu {
     type Rows = Rows;
     type Linear = Matrix;
@@ -174,7 +187,7 @@ impl Ops for Cpu {
     }
 
     fn cache(&self, spec: &AttentionSpec, capacity: usize) -> Result<Cache> {
-        Cache::new(&self.caches, spec.kv_heads, spec.head_dim, capacity, self.kv)
+        Cache::new(&self.caches, shape(spec), spec.window, capacity, self.kv)
     }
 
     fn embed(&self, table: &Matrix, ids: &[u32], scale: f32) -> Result<Rows> {
@@ -340,12 +353,16 @@ impl Ops for Cpu {
         cache.positions()
     }
 
+    fn shortest(&self, cache: &Cache) -> usize {
+        cache.shortest()
+    }
+
     fn truncate(&self, cache: &mut Cache, len: usize) {
         cache.truncate(len);
     }
 
     fn cache_bytes(&self, spec: &AttentionSpec, positions: usize) -> u64 {
-        cache::bytes(spec.kv_heads, spec.head_dim, positions, self.kv)
+        cache::bytes(shape(spec), spec.window, positions, self.kv)
     }
 
     fn softcap(&self, rows: &mut Rows, cap: f32) -> Result<()> {

@@ -6,7 +6,10 @@
 //! choose the order of sums by shape here, so that a row's last bits may depend on how many
 //! rows stand beside it.
 
-use super::{Activation, AttentionSpec, Choice, HeadNorms, Ops, Quantise, RopeTable, Visibility};
+use super::{
+    Activation, AttentionSpec, Choice, HeadNorms, Ops, Quantise, RopeTable, TAKE_BACK, Visibility,
+    kept_positions,
+};
 use crate::model::weights::RawTensor;
 use anyhow::{Context, Result, ensure};
 use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
@@ -45,13 +48,17 @@ pub struct Norm {
     eps: f32,
 }
 
-/// Keys and values `[1, kv_heads, room, head_dim]`, of which the first `len` positions count.
+/// Keys and values `[1, kv_heads, room, head_dim]` of the positions from `first` to `len`.
 #[derive(Debug)]
 pub struct Cache {
     keys: Tensor,
     values: Tensor,
+    /// What was before is forgotten.
+    first: usize,
     len: usize,
     capacity: usize,
+    /// How far queries look back, themselves included.
+    window: Option<usize>,
 }
 
 /// Cosines and sines `[positions, head_dim / 2]`.
@@ -72,10 +79,14 @@ impl DeviceOps {
 
     fn matrix(&self, part: &RawTensor<'_>) -> Result<(Matrix, u64)> {
         let dense = matches!(part.dtype, GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16);
+        let small = |bits: usize| 8 * part.dtype.type_size() <= bits * part.dtype.block_size();
         let wanted = match self.quantise {
             Quantise::None => None,
             Quantise::AsStored if dense => None,
             Quantise::AsStored => Some(part.dtype),
+            // What has as few bits already would only lose by being rounded again.
+            Quantise::Q8 if small(9) => Some(part.dtype),
+            Quantise::Q4 if small(5) => Some(part.dtype),
             Quantise::Q8 => Some(GgmlDType::Q8_0),
             Quantise::Q4 => Some(GgmlDType::Q4_0),
         };
@@ -156,9 +167,15 @@ impl DeviceOps {
         cache.append(&keys, &values)
     }
 
-    /// 0 where a row may look, −∞ where not: `[rows, total]`; `None` where all may.
-    fn mask(&self, spec: &AttentionSpec, position: usize, rows: usize) -> Result<Option<Tensor>> {
-        let total = position + rows;
+    /// 0 where a row may look, −∞ where not, by row and key of `keys`; `None` where all may.
+    fn mask(
+        &self,
+        spec: &AttentionSpec,
+        position: usize,
+        rows: usize,
+        keys: Range<usize>,
+    ) -> Result<Option<Tensor>> {
+        let total = keys.len();
         let hidden = |query: usize, key: usize| {
             let after = key > query;
             let distance = query.abs_diff(key);
@@ -168,9 +185,9 @@ impl DeviceOps {
         let mut any = false;
         let mut mask = vec![0f32; rows * total];
         for row in 0..rows {
-            for key in 0..total {
+            for (i, key) in keys.clone().enumerate() {
                 if hidden(position + row, key) {
-                    mask[row * total + key] = f32::NEG_INFINITY;
+                    mask[row * total + i] = f32::NEG_INFINITY;
                     any = true;
                 }
             }
@@ -182,18 +199,40 @@ impl DeviceOps {
 impl Cache {
     fn append(&mut self, keys: &Tensor, values: &Tensor) -> Result<()> {
         let rows = keys.dim(2)?;
-        let (end, room) = (self.len + rows, self.keys.dim(2)?);
+        let end = self.len + rows;
         ensure!(end <= self.capacity, "position {end} is beyond the cache's {}", self.capacity);
-        if end > room {
+        let most = kept_positions(self.window, rows).min(self.capacity);
+        if end - self.first > most {
+            self.forget()?;
+        }
+        let (wanted, room) = (end - self.first, self.keys.dim(2)?);
+        if wanted > room {
             // Double, so that growing costs a constant share.
-            let more = end.max(2 * room).next_multiple_of(GROWTH).min(self.capacity) - room;
+            let more = wanted.max(2 * room).next_multiple_of(GROWTH).min(most.max(wanted)) - room;
             for slab in [&mut self.keys, &mut self.values] {
                 *slab = slab.pad_with_zeros(2, 0, more)?.contiguous()?;
             }
         }
-        self.keys.slice_set(&keys.contiguous()?, 2, self.len)?;
-        self.values.slice_set(&values.contiguous()?, 2, self.len)?;
+        let at = self.len - self.first;
+        self.keys.slice_set(&keys.contiguous()?, 2, at)?;
+        self.values.slice_set(&values.contiguous()?, 2, at)?;
         self.len = end;
+        Ok(())
+    }
+
+    /// Drop the positions that no query from the end on sees, nor one of those before it that an
+    /// answer may be taken back to.
+    fn forget(&mut self) -> Result<()> {
+        let Some(window) = self.window else { return Ok(()) };
+        let first = self.len.saturating_sub(window).saturating_sub(TAKE_BACK);
+        if first <= self.first {
+            return Ok(());
+        }
+        for slab in [&mut self.keys, &mut self.values] {
+            // A copy: what is left must lie together for `slice_set`.
+            *slab = slab.narrow(2, first - self.first, self.len - first)?.copy()?;
+        }
+        self.first = first;
         Ok(())
     }
 }
@@ -309,8 +348,10 @@ impl Ops for DeviceOps {
         Ok(Cache {
             keys: Tensor::zeros(shape, DType::F32, &self.device)?,
             values: Tensor::zeros(shape, DType::F32, &self.device)?,
+            first: 0,
             len: 0,
             capacity,
+            window: spec.window,
         })
     }
 
@@ -459,16 +500,17 @@ impl Ops for DeviceOps {
         let group = spec.heads / spec.kv_heads;
         // The queries of a group share their keys: lay them out as more rows of one head.
         let q = q.reshape((spec.kv_heads, group * rows, spec.head_dim))?;
-        let keys = cache.keys.narrow(2, 0, cache.len)?.squeeze(0)?;
-        let values = cache.values.narrow(2, 0, cache.len)?.squeeze(0)?;
+        let held = cache.len - cache.first;
+        let keys = cache.keys.narrow(2, 0, held)?.squeeze(0)?;
+        let values = cache.values.narrow(2, 0, held)?.squeeze(0)?;
         let mut scores = (q.matmul(&keys.t()?.contiguous()?)? * f64::from(spec.scale))?;
         if let Some(cap) = spec.softcap {
             self.softcap(&mut scores, cap)?;
         }
-        if let Some(mask) = self.mask(spec, position, rows)? {
-            let shape = (spec.kv_heads, group, rows, cache.len);
+        if let Some(mask) = self.mask(spec, position, rows, cache.first..cache.len)? {
+            let shape = (spec.kv_heads, group, rows, held);
             scores = scores.reshape(shape)?.broadcast_add(&mask)?;
-            scores = scores.reshape((spec.kv_heads, group * rows, cache.len))?;
+            scores = scores.reshape((spec.kv_heads, group * rows, held))?;
         }
         let weights = candle_nn::ops::softmax_last_dim(&scores)?;
         let mixed = weights.matmul(&values.contiguous()?)?;
@@ -483,11 +525,23 @@ impl Ops for DeviceOps {
         cache.len
     }
 
+    fn shortest(&self, cache: &Cache) -> usize {
+        match (cache.first, cache.window) {
+            (1.., Some(window)) => cache.first.saturating_add(window) - 1,
+            _ => 0,
+        }
+    }
+
     fn truncate(&self, cache: &mut Cache, len: usize) {
-        cache.len = cache.len.min(len);
+        if len < self.shortest(cache) {
+            (cache.len, cache.first) = (0, 0);
+        } else {
+            cache.len = cache.len.min(len);
+        }
     }
 
     fn cache_bytes(&self, spec: &AttentionSpec, positions: usize) -> u64 {
+        let positions = kept_positions(spec.window, 0).min(positions);
         2 * (positions * spec.kv_heads * spec.head_dim * DType::F32.size_in_bytes()) as u64
     }
 

@@ -2,8 +2,8 @@
 //!
 //! [`Ops`] has two implementations: [`cpu`], whose kernels are made for few rows and give a row
 //! the same bits whatever rows stand beside it, and [`device`], the same operations in candle
-//! for Metal and CUDA (and for comparison on the CPU). The networks in [`super::decoder`] and
-//! [`super::draft`] are written once, against this trait.
+//! for Metal and CUDA (and for comparison on the CPU); [`parity`] compares them. The networks in
+//! [`super::decoder`] and [`super::draft`] are written once, against this trait.
 //!
 //! All activations are rows of `f32` (on a GPU possibly narrower): `Rows` has a number of rows
 //! and a width. Row `i` of a pass at position `p` stands at absolute position `p + i`.
@@ -11,6 +11,7 @@
 pub mod cpu;
 pub mod device;
 pub mod kernels;
+pub mod parity;
 
 use super::weights::RawTensor;
 use anyhow::Result;
@@ -24,9 +25,9 @@ pub enum Quantise {
     AsStored,
     /// All dense: quantised ones are dequantised to f32.
     None,
-    /// All large matrices in 8 bits.
+    /// All matrices in 8 bits; what the file has in 4 stays so.
     Q8,
-    /// All large matrices in 4 bits.
+    /// All matrices in 4 bits.
     Q4,
 }
 
@@ -46,6 +47,19 @@ pub enum Visibility {
     Causal,
     /// Every cached position, those after its own in the same block too (a draft's full layer).
     Bidirectional,
+}
+
+/// Positions before a window that its cache keeps, so that the last answer can be taken back, or
+/// said anew, without reading the text from its beginning.
+pub const TAKE_BACK: usize = 1024;
+
+/// Positions by which a window's cache grows before it forgets what is at its front.
+const SPARE: usize = 512;
+
+/// Most positions that a cache keeps while a pass of `rows` is appended: all, unless queries see
+/// the last `window` only.
+pub fn kept_positions(window: Option<usize>, rows: usize) -> usize {
+    window.map_or(usize::MAX, |window| window.saturating_add(TAKE_BACK + rows.max(SPARE)))
 }
 
 /// The shape and rules of one attention.
@@ -232,9 +246,12 @@ pub trait Ops: Send + Sync + Sized + 'static {
         cache: &mut Self::Cache,
         position: usize,
     ) -> Result<Self::Rows>;
-    /// Positions in a cache.
+    /// Positions in a cache, those included that a window has forgotten.
     fn cache_len(&self, cache: &Self::Cache) -> usize;
-    /// Keep the first `len` positions; O(1).
+    /// The least length, besides 0, that a cache can be cut to: a window's cache forgets what is
+    /// more than [`TAKE_BACK`] positions before what it sees.
+    fn shortest(&self, cache: &Self::Cache) -> usize;
+    /// Keep the first `len` positions, in O(1); none if that is less than [`Ops::shortest`].
     fn truncate(&self, cache: &mut Self::Cache, len: usize);
     /// Bytes that a cache of `positions` takes.
     fn cache_bytes(&self, spec: &AttentionSpec, positions: usize) -> u64;

@@ -347,6 +347,7 @@ mod tests {
         assert!(tokenizer.warnings()[0].contains("new-fashion"));
     }
 
+    /// bugs.md B30: spaces between tokens are kept, and shown.
     #[test]
     fn sentencepiece_spaces_and_bytes() {
         let tokens = ["<unk>", "<s>", "\u{2581}", "a", "\u{2581}a", "<0xC3>", "<0xA9>"];

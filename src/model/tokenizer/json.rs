@@ -354,6 +354,7 @@ mod tests {
         }
     }
 
+    /// bugs.md B30: spaces between tokens are kept, and shown.
     #[test]
     fn metaspace_strips_the_first_space_only() {
         let metaspace = json!({"type": "Metaspace", "replacement": "\u{2581}",

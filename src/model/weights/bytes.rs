@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use memmap2::Mmap;
 use std::fs::File;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
 
 /// A file's bytes: mapped, part of the program, or in memory.
@@ -38,6 +38,27 @@ impl Bytes {
         let map = unsafe { Mmap::map(&file) }
             .with_context(|| format!("cannot map {} into memory", path.display()))?;
         Ok(Self::Mapped(map))
+    }
+}
+
+impl Bytes {
+    /// The bytes of `range` are not needed for now: where they are a file's, the memory that
+    /// holds them is given back. They can be read again all the same.
+    #[allow(unsafe_code)]
+    pub fn release(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if let Self::Mapped(map) = self
+            && range.end <= map.len()
+        {
+            let advice = memmap2::UncheckedAdvice::DontNeed;
+            // SAFETY: what is dropped of a read-only mapping of a file comes from the file again.
+            let released = unsafe { map.unchecked_advise_range(advice, range.start, range.len()) };
+            if let Err(error) = released {
+                tracing::debug!("memory of a file is kept: {error}");
+            }
+        }
+        #[cfg(not(unix))]
+        let _ = range;
     }
 }
 

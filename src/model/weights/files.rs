@@ -59,6 +59,13 @@ impl Source {
         Ok(tensor)
     }
 
+    fn release(&self, name: &str) {
+        match self {
+            Self::Gguf(file) => file.release(name),
+            Self::Safetensors(files, _) => files.release(name),
+        }
+    }
+
     fn tensors(&self) -> Box<dyn Iterator<Item = (&str, GgmlDType, u64)> + '_> {
         match self {
             Self::Gguf(file) => Box::new(file.tensors()),
@@ -179,16 +186,26 @@ impl TargetFiles {
     /// A tensor as it is stored, with its shape checked.
     fn stored(&self, role: Role) -> Result<RawTensor<'_>> {
         let c = &self.config;
-        let (shape, post_norms) = match role {
-            Role::Embedding | Role::Head => (vec![c.vocab, c.hidden], false),
-            Role::FinalNorm => (vec![c.hidden], false),
+        let shape = match role {
+            Role::Embedding | Role::Head => vec![c.vocab, c.hidden],
+            Role::FinalNorm => vec![c.hidden],
             Role::Fc | Role::HiddenNorm => bail!("a target has no {role:?}"),
-            Role::Layer(i, part) => {
-                let layer = layer(&c.layers, i)?;
-                (part.shape(layer, c.hidden), layer.post_norms)
-            }
+            Role::Layer(i, part) => part.shape(layer(&c.layers, i)?, c.hidden),
         };
-        self.source.tensor(&self.source.name(role, post_norms), &shape)
+        self.source.tensor(&self.stored_name(role), &shape)
+    }
+
+    /// Give back the memory that holds a tensor of the file, until it is read again.
+    pub fn release(&self, role: Role) {
+        self.source.release(&self.stored_name(role));
+    }
+
+    fn stored_name(&self, role: Role) -> String {
+        let post_norms = match role {
+            Role::Layer(i, _) => self.config.layers.get(i).is_some_and(|layer| layer.post_norms),
+            _ => false,
+        };
+        self.source.name(role, post_norms)
     }
 
     /// Whether its matrices are quantised.
@@ -352,6 +369,11 @@ impl DraftFiles {
             Role::Layer(i, part) => part.shape(layer(&c.layers, i)?, c.hidden),
         };
         self.source.tensor(&self.source.name(role, false), &shape)
+    }
+
+    /// Give back the memory that holds a tensor of the file, until it is read again.
+    pub fn release(&self, role: Role) {
+        self.source.release(&self.source.name(role, false));
     }
 
     /// Whether the draft has this tensor: an embedding or a head of its own is optional, the

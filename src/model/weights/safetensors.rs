@@ -127,6 +127,13 @@ impl SafetensorsFiles {
         })
     }
 
+    /// Give back the memory that holds a tensor, until it is read again.
+    pub fn release(&self, name: &str) {
+        if let Some(place) = self.places.get(name) {
+            self.shards[place.shard].release(place.range.clone());
+        }
+    }
+
     /// Whether there is a tensor of that name.
     pub fn has(&self, name: &str) -> bool {
         self.places.contains_key(name)

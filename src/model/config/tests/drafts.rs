@@ -55,7 +55,7 @@ fn mixed(sliding: usize) -> Value {
     json!(kinds.collect::<Vec<_>>())
 }
 
-/// The published drafts (dflash-spec 1a), as changes to Qwen3-4B's.
+/// The published drafts (dflash-spec 1a; bugs.md B37: both layouts), as changes to Qwen3-4B's.
 #[test]
 fn published_drafts_are_read() {
     let qwen35 = json!({"hidden_size": 4096, "intermediate_size": 12288, "num_target_layers": 32,

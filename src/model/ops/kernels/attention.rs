@@ -515,10 +515,10 @@ pub fn append(
     cache.extend(position, rows)?;
     let len = cache.positions();
     let row = |i: usize| &x[i * width..][..width];
-    let shape = cache.shape;
+    let place = (cache.shape, cache.first_chunk());
     match &mut cache.store {
-        Store::F32(x) => append_to(compute, (rows, &row), heading, (x, shape), position, to, len),
-        Store::F16(x) => append_to(compute, (rows, &row), heading, (x, shape), position, to, len),
+        Store::F32(x) => append_to(compute, (rows, &row), heading, (x, place), position, to, len),
+        Store::F16(x) => append_to(compute, (rows, &row), heading, (x, place), position, to, len),
     }
     Ok(())
 }
@@ -527,7 +527,7 @@ fn append_to<'x, T: Element>(
     (pool, isa): (&Pool, Isa),
     (rows, row): (usize, &(dyn Fn(usize) -> &'x [f32] + Sync)),
     heading: Heading<'_>,
-    (numbers, shape): (&mut [T], Shape),
+    (numbers, (shape, first)): (&mut [T], (Shape, usize)),
     position: usize,
     to: Option<&mut [f32]>,
     len: usize,
@@ -542,7 +542,7 @@ fn append_to<'x, T: Element>(
     }
     {
         let queries: Vec<_> = queries.iter_mut().map(Panels::shared).collect();
-        let cache = Writer::new(numbers, shape);
+        let cache = Writer::new(numbers, shape, first);
         let pairs = heading.rope.pairs();
         heading.rope.with(len, |turns| {
             let one = |i: usize| {
@@ -568,7 +568,7 @@ fn append_to<'x, T: Element>(
         });
     }
     if let Some(to) = to {
-        let cache = Reader { numbers, shape };
+        let cache = Reader { numbers, shape, first };
         let lookup = |(head, queries)| Lookup { spec, cache, head, queries, position, len };
         let lookups: Vec<_> = queries.iter().enumerate().map(lookup).collect();
         attend(pool, isa, &lookups, to);

@@ -3,10 +3,14 @@
 //! They lie in chunks of positions; a chunk has, head by head, its keys and its values. Keys are
 //! in tiles of sixteen positions, by dimension and then position, so that a vector has one
 //! dimension of sixteen keys. Values are by position and then dimension.
+//!
+//! Where queries look back over a window only, chunks from the front are forgotten. Chunks begin
+//! at the same positions whatever was forgotten, so that attention adds up in the same order.
 
 use super::memory::{Memory, Plain, Slab};
 use super::shared::Shared;
 use super::simd::{LANES, Simd};
+use crate::model::ops::{TAKE_BACK, kept_positions};
 use anyhow::{Result, ensure};
 use half::f16;
 use std::sync::Arc;
@@ -112,20 +116,26 @@ pub struct Cache {
     pub store: Store,
     /// How they lie.
     pub shape: Shape,
+    /// The chunk with which the memory begins; what was before is forgotten.
+    first: usize,
+    /// How far queries look back, themselves included.
+    window: Option<usize>,
     memory: Arc<Memory>,
     len: usize,
     capacity: usize,
 }
 
 impl Cache {
-    /// An empty cache for up to `capacity` positions. Memory grows with use.
+    /// An empty cache for up to `capacity` positions, of which queries see the last `window`.
+    /// Memory grows with use.
     pub fn new(
         memory: &Arc<Memory>,
-        heads: usize,
-        head_dim: usize,
+        shape: Shape,
+        window: Option<usize>,
         capacity: usize,
         kv: KvType,
     ) -> Result<Cache> {
+        let Shape { heads, head_dim } = shape;
         ensure!(
             (1..=MAX_HEAD).contains(&head_dim) && head_dim.is_multiple_of(2),
             "a head of {head_dim}: only even widths up to {MAX_HEAD} are supported"
@@ -135,18 +145,34 @@ impl Cache {
             KvType::F32 => Store::F32(memory.slab(0)?),
             KvType::F16 => Store::F16(memory.slab(0)?),
         };
-        let shape = Shape { heads, head_dim };
-        Ok(Cache { memory: memory.clone(), store, shape, len: 0, capacity })
+        Ok(Cache { memory: memory.clone(), store, shape, first: 0, window, len: 0, capacity })
     }
 
-    /// Positions that it holds.
+    /// The number of positions that were appended and not cut off, forgotten ones included.
     pub fn positions(&self) -> usize {
         self.len
     }
 
-    /// Keep the first `len` positions.
+    /// The first of the chunks that are kept.
+    pub fn first_chunk(&self) -> usize {
+        self.first
+    }
+
+    /// The least length, besides 0, that it can be cut to: there a query sees what is kept.
+    pub fn shortest(&self) -> usize {
+        match (self.first, self.window) {
+            (1.., Some(window)) => (self.first * CHUNK).saturating_add(window) - 1,
+            _ => 0,
+        }
+    }
+
+    /// Keep the first `len` positions; none if that is less than [`Cache::shortest`].
     pub fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len);
+        if len < self.shortest() {
+            (self.len, self.first) = (0, 0);
+        } else {
+            self.len = self.len.min(len);
+        }
     }
 
     /// Make room for `rows` more and count them in; they are to be filled.
@@ -154,6 +180,10 @@ impl Cache {
         ensure!(position == self.len, "position {position} after {} cached ones", self.len);
         let len = position + rows;
         ensure!(len <= self.capacity, "the context of {} tokens is full", self.capacity);
+        let most = kept_positions(self.window, rows).min(self.capacity);
+        if len - self.first * CHUNK > most {
+            self.forget(position);
+        }
         /// At least `needed` elements, twice as many as before if that is within `limit`.
         fn grow<T: Plain>(
             memory: &Memory,
@@ -168,7 +198,8 @@ impl Cache {
             }
             Ok(())
         }
-        let (needed, limit) = (self.shape.elements(len), self.shape.elements(self.capacity));
+        let needed = self.shape.elements(len - self.first * CHUNK);
+        let limit = self.shape.elements(most);
         match &mut self.store {
             Store::F32(slab) => grow(&self.memory, slab, needed, limit)?,
             Store::F16(slab) => grow(&self.memory, slab, needed, limit)?,
@@ -176,15 +207,33 @@ impl Cache {
         self.len = len;
         Ok(())
     }
+
+    /// Drop the chunks that no query from `position` on sees, nor one of those before it that an
+    /// answer may be taken back to.
+    fn forget(&mut self, position: usize) {
+        let Some(window) = self.window else { return };
+        let first = position.saturating_sub(window).saturating_sub(TAKE_BACK) / CHUNK;
+        if first <= self.first {
+            return;
+        }
+        let forgotten = self.shape.elements((first - self.first) * CHUNK);
+        let end = self.shape.elements(self.len - self.first * CHUNK);
+        match &mut self.store {
+            Store::F32(slab) => slab.copy_within(forgotten..end, 0),
+            Store::F16(slab) => slab.copy_within(forgotten..end, 0),
+        }
+        self.first = first;
+    }
 }
 
-/// Bytes that `positions` take.
-pub fn bytes(heads: usize, head_dim: usize, positions: usize, kv: KvType) -> u64 {
+/// Bytes that `positions` take where queries see the last `window`.
+pub fn bytes(shape: Shape, window: Option<usize>, positions: usize, kv: KvType) -> u64 {
     let element = match kv {
         KvType::F32 => size_of::<f32>(),
         KvType::F16 => size_of::<f16>(),
     };
-    Shape { heads, head_dim }.elements(positions) as u64 * element as u64
+    let kept = kept_positions(window, 0).min(positions);
+    shape.elements(kept) as u64 * element as u64
 }
 
 /// Width of a cached value: whole vectors.
@@ -199,13 +248,15 @@ pub struct Reader<'a, T> {
     pub numbers: &'a [T],
     /// How they lie.
     pub shape: Shape,
+    /// The chunk with which the numbers begin.
+    pub first: usize,
 }
 
 impl<'a, T: Element> Reader<'a, T> {
     /// The keys and the values of `head` in a chunk.
     #[inline(always)]
     pub fn block(self, head: usize, chunk: usize) -> (&'a [T], &'a [T]) {
-        let at = (chunk * self.shape.heads + head) * self.shape.block();
+        let at = ((chunk - self.first) * self.shape.heads + head) * self.shape.block();
         self.numbers[at..at + self.shape.block()].split_at(self.shape.keys())
     }
 }
@@ -215,12 +266,13 @@ impl<'a, T: Element> Reader<'a, T> {
 pub struct Writer<'a, T> {
     numbers: Shared<'a, T>,
     shape: Shape,
+    first: usize,
 }
 
 impl<'a, T: Element> Writer<'a, T> {
-    /// To fill `numbers`.
-    pub fn new(numbers: &'a mut [T], shape: Shape) -> Self {
-        Writer { numbers: Shared::new(numbers), shape }
+    /// To fill `numbers`, which begin with the chunk `first`.
+    pub fn new(numbers: &'a mut [T], shape: Shape, first: usize) -> Self {
+        Writer { numbers: Shared::new(numbers), shape, first }
     }
 
     /// Store the key and the value of `position` of `head`: `head_dim` numbers each, followed
@@ -237,7 +289,8 @@ impl<'a, T: Element> Writer<'a, T> {
         value: &[f32; MAX_HEAD],
     ) {
         let (head_dim, width) = (self.shape.head_dim, padded(self.shape.head_dim));
-        let block = (position / CHUNK * self.shape.heads + head) * self.shape.block();
+        let chunk = position / CHUNK - self.first;
+        let block = (chunk * self.shape.heads + head) * self.shape.block();
         let position = position % CHUNK;
         let at = block + self.shape.keys() + position * width;
         // SAFETY: a position's value is disjoint from all others'.
@@ -255,5 +308,42 @@ impl<'a, T: Element> Writer<'a, T> {
                 unsafe { self.numbers.part(at..at + 1)[0] = x };
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_windows_cache_stays_small_and_knows_how_far_back_it_goes() {
+        let (memory, shape) = (Arc::default(), Shape { heads: 2, head_dim: 32 });
+        let mut cache = Cache::new(&memory, shape, Some(100), 100_000, KvType::F16).unwrap();
+        let mut position = 0;
+        for rows in [7, 256, 16, 1].into_iter().cycle().take(800) {
+            cache.extend(position, rows).unwrap();
+            position += rows;
+            let Store::F16(slab) = &cache.store else { panic!("another type") };
+            assert!(slab.len() <= shape.elements(kept_positions(Some(100), rows) + CHUNK));
+            assert!(position - cache.first_chunk() * CHUNK <= slab.len());
+            // A rejected block, and the last answer too, can be taken back.
+            assert!(cache.shortest() <= position.saturating_sub(rows + TAKE_BACK));
+        }
+        assert!(cache.shortest() > 50_000);
+        cache.truncate(cache.shortest());
+        assert_eq!(cache.positions(), cache.shortest());
+        cache.truncate(cache.shortest() - 1);
+        assert_eq!((cache.positions(), cache.shortest()), (0, 0));
+        cache.extend(0, 5).unwrap();
+        assert_eq!(cache.positions(), 5);
+    }
+
+    #[test]
+    fn without_a_window_nothing_is_forgotten() {
+        let (memory, shape) = (Arc::default(), Shape { heads: 1, head_dim: 2 });
+        let mut cache = Cache::new(&memory, shape, None, 5000, KvType::F32).unwrap();
+        (0..5).for_each(|i| cache.extend(1000 * i, 1000).unwrap());
+        assert_eq!((cache.first_chunk(), cache.shortest()), (0, 0));
+        assert!(cache.extend(5000, 1).is_err());
     }
 }

@@ -7,6 +7,7 @@
 //! - [`ggml`], [`pack`], [`matrix`]: weights out of files, and the layouts that products read;
 //! - [`input`], [`product`]: activations, rounded to bytes, and `x · Wᵀ`;
 //! - [`cache`], [`attention`]: keys and values, and what looks them up;
+//! - [`bandwidth`]: how fast memory is;
 //! - [`math`], [`choose`]: what stands between the products, and the choice of a token.
 //!
 //! All of it gives a row the same bits whatever rows stand beside it, on any number of threads,
@@ -15,6 +16,7 @@
 #![allow(unsafe_code)]
 
 pub mod attention;
+pub mod bandwidth;
 pub mod cache;
 pub mod choose;
 pub mod ggml;

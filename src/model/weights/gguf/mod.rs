@@ -290,6 +290,13 @@ impl GgufFile {
         })
     }
 
+    /// Give back the memory that holds a tensor, until it is read again.
+    pub fn release(&self, name: &str) {
+        if let Some(info) = self.tensors.get(name) {
+            self.bytes.release(info.range.clone());
+        }
+    }
+
     /// Whether there is a tensor of that name.
     pub fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)

@@ -198,9 +198,14 @@ impl Isa {
         sets.into_iter().map(Isa).collect()
     }
 
+    /// The plain one, which every machine has and which defines what is right.
+    pub fn plain() -> Isa {
+        Isa(Set::Scalar)
+    }
+
     /// The fastest set of this machine.
     pub fn best() -> Isa {
-        *Isa::available().last().unwrap_or(&Isa(Set::Scalar))
+        *Isa::available().last().unwrap_or(&Isa::plain())
     }
 
     /// Its name.
