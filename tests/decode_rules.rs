@@ -4,6 +4,7 @@
 #[path = "decode_support/mod.rs"]
 mod support;
 
+use dflash_chat::chat::template::ChatTemplate;
 use dflash_chat::event::{
     BlockSize, ChatMessage, FinishReason, Generate, Mode, PlannedBy, Prompt, Role, Sampling,
 };
@@ -24,6 +25,7 @@ fn plain() -> Generate {
     Generate { mode: Mode::Baseline, ..Generate::default() }
 }
 
+/// B01.
 #[test]
 fn nothing_after_an_accepted_end_token_exists() {
     let answer = [ids("axy"), vec![END], ids("zw")].concat();
@@ -46,6 +48,7 @@ fn an_end_token_as_the_first_token_ends_the_answer() {
     assert!(outcome.rounds.is_empty() && outcome.text.is_empty());
 }
 
+/// B03.
 #[test]
 fn an_answer_has_exactly_the_tokens_that_were_asked_for() {
     for max_tokens in [1, 2, 5, 16, 17] {
@@ -83,6 +86,7 @@ fn the_context_is_filled_to_its_last_token() {
     assert!(outcome.errors[0].contains("5 tokens and the context 5"), "{:?}", outcome.errors);
 }
 
+/// B16.
 #[test]
 fn a_cancelled_answer_leaves_only_what_was_committed() {
     for mode in [Mode::Speculative, Mode::Baseline] {
@@ -104,11 +108,33 @@ fn a_cancelled_answer_leaves_only_what_was_committed() {
     }
 }
 
+/// Text that was held back, because a stop string might have begun, is shown where the answer
+/// is stopped by the person instead.
+#[test]
+fn a_cancelled_answer_keeps_the_text_that_was_held_back() {
+    let answer = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    for block in [1, 3, 8] {
+        for after in 0..4 {
+            let mut chat = Chat::new(says(5, &ids(answer)), 8, 100);
+            chat.knobs.mishap.set((after, Mishap::Cancelled));
+            let asked = Generate { stop: vec!["aaaaaaaaaaaaaaab".into()], ..fixed(block) };
+            let cancelled = chat.ask_ids(&PROMPT, asked.clone());
+            assert_eq!(cancelled.reason(), FinishReason::Cancelled);
+            assert_eq!(cancelled.rounds.len(), after + 1);
+            assert_eq!(cancelled.text, answer[..cancelled.ids().len()]);
+        }
+        // Before the first round, when the first token is known: it is told as well.
+        let mut chat = Chat::new(says(5, &ids(answer)), 8, 100);
+        let asked = Generate { stop: vec!["ab".into()], max_tokens: 1, ..fixed(block) };
+        assert_eq!(chat.ask_ids(&PROMPT, asked).text, "a");
+    }
+}
+
 #[test]
 fn an_answer_cancelled_before_its_prompt_was_read_keeps_what_was_read() {
     let long: Vec<u32> = (0..700).map(|i| i % 200).collect();
     let mut chat = Chat::new(hashed(), 8, 1000);
-    chat.knobs.cancel.cancel();
+    chat.knobs.cancel();
     let cancelled = chat.ask_ids(&long, fixed(8));
     assert_eq!(cancelled.reason(), FinishReason::Cancelled);
     assert!(cancelled.first.is_none());
@@ -173,6 +199,63 @@ fn every_turn_reuses_all_of_the_turns_before() {
     }
 }
 
+/// B19: a template that opens answers with empty thinking, and drops thinking from history, as
+/// Qwen3's does. What it changes is processed again, all before it is not, thinking or not; and
+/// every answer is that of a fresh session.
+#[test]
+fn thinking_that_the_template_drops_costs_no_more_than_itself() {
+    let template = "{% for m in messages %}{{ m.role }}:\
+                    {% if m.role == 'assistant' and '</think>' in m.content %}\
+                    {{ m.content.split('</think>')[-1].lstrip('\n') }}\
+                    {% else %}{{ m.content }}{% endif %}\n{% endfor %}assistant:\
+                    {% if not enable_thinking %}<think>\n\n</think>\n\n{% endif %}";
+    let rule: support::Rule = std::rc::Rc::new(|prefix| {
+        let text: String = prefix.iter().map(|id| char::from(*id as u8)).collect();
+        let (before, said) = text.rsplit_once("assistant:").unwrap();
+        let turn = before.matches("user:").count();
+        let answer = match said.strip_prefix("<think>\n\n</think>\n\n") {
+            Some(_) => format!("<think>\n\n</think>\n\nShort answer {turn}."),
+            None => format!("<think>So it is {turn}.</think>\n\nLong answer {turn}."),
+        };
+        let mut logits = vec![0.0; support::VOCAB];
+        logits[answer.as_bytes().get(said.len()).map_or(END, |b| u32::from(*b)) as usize] = 9.0;
+        logits
+    });
+    let question = "what do you make of this, all things considered? ".repeat(5);
+    for thinking in [false, true] {
+        let chat = || {
+            let mut chat = Chat::new(rule.clone(), 8, 4000);
+            chat.worker.template = ChatTemplate::new(template, "", "").unwrap();
+            chat
+        };
+        let mut session = chat();
+        let mut messages = Vec::new();
+        for turn in 1..=3 {
+            messages.push(ChatMessage::new(Role::User, &question));
+            let prompt = Prompt::Messages(messages.clone());
+            let asked = Generate { prompt, thinking, ..fixed(8) };
+            let before = session.worker.session.ids().to_vec();
+            let outcome = session.ask(asked.clone());
+            let started = outcome.started.as_ref().unwrap();
+            let same = before.iter().zip(&started.prompt_ids).take_while(|(a, b)| a == b).count();
+            assert_eq!(outcome.reused(), same);
+            // What the template changed is the answer's opening, and all after it.
+            assert!(turn == 1 || same * 10 > before.len() * 8, "{same} of {}", before.len());
+            let fresh = chat().ask(asked);
+            assert_eq!((&outcome.text, outcome.ids()), (&fresh.text, fresh.ids()));
+            let said = if thinking { "Long" } else { "Short" };
+            assert!(outcome.text.ends_with(&format!("{said} answer {turn}.")), "{}", outcome.text);
+            let mut ids = outcome.ids();
+            ids.pop_if(|id| *id == END);
+            messages.push(ChatMessage {
+                role: Role::Assistant,
+                content: outcome.text.clone(),
+                ids: Some(ids),
+            });
+        }
+    }
+}
+
 #[test]
 fn the_oldest_turns_are_left_out_where_that_is_wanted() {
     let mut chat = Chat::new(hashed(), 8, 1024);
@@ -199,6 +282,7 @@ fn the_oldest_turns_are_left_out_where_that_is_wanted() {
     assert!(outcome.started.is_none() && outcome.errors[0].contains("shorten it"));
 }
 
+/// B20.
 #[test]
 fn an_edited_message_is_answered_as_in_a_fresh_session() {
     // With a window, a long way back means to begin anew.
@@ -289,6 +373,7 @@ fn a_stop_string_at_the_very_start_leaves_an_empty_answer() {
     assert!(chat.worker.session.ids().len() <= 5);
 }
 
+/// B25 and B26.
 #[test]
 fn characters_cut_by_the_token_limit_and_by_rounds_stay_whole() {
     let answer = "ab👍🏽中é!";
@@ -300,6 +385,31 @@ fn characters_cut_by_the_token_limit_and_by_rounds_stay_whole() {
             let outcome = chat.ask_ids(&PROMPT, Generate { max_tokens, ..fixed(block) });
             let whole = String::from_utf8_lossy(&answer.as_bytes()[..max_tokens]).into_owned();
             assert_eq!(outcome.text, whole.trim_end_matches('\u{fffd}'));
+        }
+    }
+}
+
+/// B29: whatever an answer ends with, all of its text is there, and each round brings the text of
+/// its own tokens: nothing waits for a letter to come.
+#[test]
+fn text_comes_with_its_round_whatever_it_is() {
+    let answers = ["Well done! 🎉🎉🎉", "`x[0]` -> {y}; ```\n]]]", "…?!", "👩‍👩‍👧‍👦", "a\n\n\n   "];
+    for answer in answers {
+        let all = [ids(answer), vec![END]].concat();
+        for (block, accuracy) in [(1, 0.0), (4, 0.5), (8, 1.0)] {
+            let mut chat = Chat::new(says(5, &all), 8, 200);
+            chat.knobs.accuracy.set(accuracy);
+            let outcome = chat.ask_ids(&PROMPT, fixed(block));
+            assert_eq!((outcome.text.as_str(), outcome.reason()), (answer, FinishReason::Eos));
+            let first = String::from_utf8(answer.as_bytes()[..1].to_vec()).unwrap_or_default();
+            let (mut shown, mut tokens) = (first, 1);
+            for round in &outcome.rounds {
+                shown.push_str(&round.text);
+                tokens += round.committed.len();
+                let bytes = &answer.as_bytes()[..tokens.min(answer.len())];
+                let whole = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+                assert_eq!(shown, whole, "after {tokens} tokens of {answer:?}");
+            }
         }
     }
 }

@@ -3,13 +3,15 @@
 
 #![cfg(unix)]
 
+#[path = "pty_support/mod.rs"]
+mod support;
+
 use dflash_chat::engine::scripted::{Script, ScriptedEngine};
 use dflash_chat::engine::spawn;
 use dflash_chat::tui::{ColorChoice, GlyphChoice, ScreenOptions, run};
-use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
-use std::io::{Read, Write};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use portable_pty::{CommandBuilder, PtySize};
+use std::time::Duration;
+use support::Session;
 
 const CHILD: &str = "DFLASH_CHAT_PTY_CHILD";
 
@@ -33,105 +35,23 @@ fn screen() {
     result.expect("the screen ends well");
 }
 
-/// A running child with what it has sent so far.
-struct Session {
-    child: Box<dyn Child + Send + Sync>,
-    master: Box<dyn MasterPty + Send>,
-    keys: Box<dyn Write + Send>,
-    sent: Arc<Mutex<Vec<u8>>>,
-    size: (u16, u16),
-}
-
-impl Session {
-    fn start(how: &str, environment: &[(&str, &str)]) -> Session {
-        let size = PtySize { rows: 30, cols: 100, pixel_width: 0, pixel_height: 0 };
-        let pair = native_pty_system().openpty(size).unwrap();
-        let mut command = CommandBuilder::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "screen", "--nocapture", "--test-threads=1"]);
-        command.env(CHILD, how);
-        command.env("TERM", "xterm-256color");
-        command.env_remove("NO_COLOR");
-        for (name, value) in environment {
-            command.env(name, value);
-        }
-        let child = pair.slave.spawn_command(command).unwrap();
-        let mut reader = pair.master.try_clone_reader().unwrap();
-        let keys = pair.master.take_writer().unwrap();
-        let sent = Arc::new(Mutex::new(Vec::new()));
-        let sink = sent.clone();
-        std::thread::spawn(move || {
-            let mut chunk = [0; 4096];
-            while let Ok(n @ 1..) = reader.read(&mut chunk) {
-                sink.lock().unwrap().extend_from_slice(&chunk[..n]);
-            }
-        });
-        Session { child, master: pair.master, keys, sent, size: (30, 100) }
+/// The child on its terminal.
+fn start(how: &str, environment: &[(&str, &str)]) -> Session {
+    let mut command = CommandBuilder::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "screen", "--nocapture", "--test-threads=1"]);
+    command.env(CHILD, how);
+    for name in ["NO_COLOR", "VISUAL", "EDITOR"] {
+        command.env_remove(name);
     }
-
-    fn raw(&self) -> String {
-        String::from_utf8_lossy(&self.sent.lock().unwrap()).into_owned()
+    for (name, value) in environment {
+        command.env(name, value);
     }
-
-    /// What a terminal would show now.
-    fn shown(&self) -> String {
-        let mut parser = vt100::Parser::new(self.size.0, self.size.1, 0);
-        parser.process(&self.sent.lock().unwrap());
-        parser.screen().contents()
-    }
-
-    fn wait_for(&self, text: &str) {
-        let deadline = Instant::now() + Duration::from_secs(15);
-        while !self.shown().contains(text) && !self.raw().contains(text) {
-            let shown = self.shown();
-            assert!(Instant::now() < deadline, "never saw {text:?} in:\n{shown}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn send(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).unwrap();
-        self.keys.flush().unwrap();
-    }
-
-    fn paste(&mut self, text: &str) {
-        self.send(&format!("\x1b[200~{text}\x1b[201~"));
-    }
-
-    /// Wait for the child's end and check that every mode was left.
-    fn ended(mut self) -> (bool, String) {
-        let deadline = Instant::now() + Duration::from_secs(15);
-        let status = loop {
-            match self.child.try_wait().unwrap() {
-                Some(status) => break status,
-                None if Instant::now() > deadline => {
-                    let _ = self.child.kill();
-                    panic!("the screen does not end:\n{}", self.shown());
-                }
-                None => std::thread::sleep(Duration::from_millis(20)),
-            }
-        };
-        std::thread::sleep(Duration::from_millis(50));
-        let raw = self.raw();
-        let pairs = [
-            ("\x1b[?1049h", "\x1b[?1049l"),
-            ("\x1b[?2004h", "\x1b[?2004l"),
-            ("\x1b[?1000h", "\x1b[?1000l"),
-            ("\x1b[?1006h", "\x1b[?1006l"),
-            ("\x1b[?25l", "\x1b[?25h"),
-            ("\x1b[?2026h", "\x1b[?2026l"),
-        ];
-        for (enter, leave) in pairs {
-            let entered = raw.rfind(enter).unwrap_or_else(|| panic!("{enter:?} was never sent"));
-            let left = raw.rfind(leave).unwrap_or_else(|| panic!("{leave:?} was never sent"));
-            assert!(left > entered, "{enter:?} is not undone");
-        }
-        (status.success(), raw)
-    }
+    Session::start(command)
 }
 
 #[test]
 fn a_chat_then_ctrl_q() {
-    let mut session = Session::start("chat", &[]);
+    let mut session = start("chat", &[]);
     session.wait_for("ready");
     session.paste("What is the capital of France?");
     session.send("\r");
@@ -144,7 +64,7 @@ fn a_chat_then_ctrl_q() {
 /// B40: fifty pasted lines are one message in the making, not fifty sent.
 #[test]
 fn fifty_pasted_lines_stay_in_the_composer() {
-    let mut session = Session::start("chat", &[]);
+    let mut session = start("chat", &[]);
     session.wait_for("ready");
     let lines: Vec<String> = (0..50).map(|i| format!("line {i}")).collect();
     session.paste(&lines.join("\r\n"));
@@ -158,7 +78,7 @@ fn fifty_pasted_lines_stay_in_the_composer() {
 /// B42: the window changes its size all the time while an answer streams.
 #[test]
 fn a_storm_of_resizes_while_streaming() {
-    let mut session = Session::start("chat", &[]);
+    let mut session = start("chat", &[]);
     session.wait_for("ready");
     session.paste("a long answer");
     session.send("\r");
@@ -182,7 +102,7 @@ fn a_storm_of_resizes_while_streaming() {
 #[test]
 fn sigterm_and_sighup_restore_the_terminal() {
     for signal in ["-TERM", "-HUP"] {
-        let session = Session::start("chat", &[]);
+        let session = start("chat", &[]);
         session.wait_for("ready");
         let pid = session.child.process_id().unwrap().to_string();
         let killed = std::process::Command::new("kill").args([signal, &pid]).status().unwrap();
@@ -194,7 +114,7 @@ fn sigterm_and_sighup_restore_the_terminal() {
 /// B47: a panic of the screen restores the terminal first, so that its message can be read.
 #[test]
 fn a_panic_restores_the_terminal_and_is_readable() {
-    let session = Session::start("panic", &[]);
+    let session = start("panic", &[]);
     let (success, raw) = session.ended();
     assert!(!success);
     let message = raw.rfind("injected panic").expect("the message is printed");
@@ -204,7 +124,7 @@ fn a_panic_restores_the_terminal_and_is_readable() {
 /// B47: a panic of the engine is told on the screen, which lives on.
 #[test]
 fn a_panic_of_the_engine_leaves_the_screen() {
-    let mut session = Session::start("chat", &[]);
+    let mut session = start("chat", &[]);
     session.wait_for("ready");
     session.paste("panic please");
     session.send("\r");
@@ -221,7 +141,7 @@ fn a_panic_of_the_engine_leaves_the_screen() {
 /// With `NO_COLOR` bold and underline stay, and no colour is sent.
 #[test]
 fn no_color_keeps_weight_and_underline() {
-    let mut session = Session::start("chat", &[("NO_COLOR", "1")]);
+    let mut session = start("chat", &[("NO_COLOR", "1")]);
     session.wait_for("ready");
     session.paste("markdown");
     session.send("\r");
@@ -238,7 +158,7 @@ fn no_color_keeps_weight_and_underline() {
 /// A drag with the mouse copies what it covers, through the terminal.
 #[test]
 fn a_drag_reaches_the_clipboard() {
-    let mut session = Session::start("chat", &[]);
+    let mut session = start("chat", &[]);
     session.wait_for("ready");
     session.paste("hello there");
     session.send("\r");
@@ -252,10 +172,58 @@ fn a_drag_reaches_the_clipboard() {
     assert!(session.ended().0);
 }
 
+/// An editor has the terminal as the shell left it, and the screen has it again afterwards.
+#[test]
+fn the_editor_has_the_terminal_and_gives_it_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("editor.sh");
+    std::fs::write(
+        &script,
+        "stty -a | grep -q ' icanon' && echo 'EDITOR HAS A PLAIN TERMINAL'\n\
+         read answer; grep -q 'half a thought' \"$1\" && printf 'whole: %s' \"$answer\" > \"$1\"\n",
+    )
+    .unwrap();
+    let editor = format!("sh {}", script.display());
+    let mut session = start("chat", &[("VISUAL", &editor), ("EDITOR", "false")]);
+    session.wait_for("ready");
+    session.paste("half a thought");
+    session.wait_for("half a thought");
+    session.send("\x07");
+    session.wait_for("EDITOR HAS A PLAIN TERMINAL");
+    let left = session.raw();
+    assert!(left.rfind("\x1b[?1049l") > left.rfind("\x1b[?1049h"), "the screen was not left");
+    // The keys are the editor's now.
+    session.send("typed there\r");
+    session.wait_for("whole: typed there");
+    let again = session.raw();
+    assert!(again.rfind("\x1b[?1049h") > again.rfind("\x1b[?1049l"), "the screen is not back");
+    // And now they are the screen's.
+    session.send("!\r");
+    session.wait_for("Paris is the capital");
+    session.send("\x11");
+    assert!(session.ended().0);
+}
+
+/// No editor, and one that fails: a message, and what was written stands.
+#[test]
+fn an_editor_that_fails_loses_nothing() {
+    for (editor, message) in [("", "set VISUAL or EDITOR"), ("false", "the message is as it was")] {
+        let mut session = start("chat", &[("EDITOR", editor)]);
+        session.wait_for("ready");
+        session.paste("half a thought");
+        session.send("\x07");
+        session.wait_for(message);
+        let shown = session.shown();
+        assert!(shown.contains("half a thought"), "{shown}");
+        session.send("\x11");
+        assert!(session.ended().0);
+    }
+}
+
 /// Nothing is drawn while nothing happens.
 #[test]
 fn idle_sends_nothing() {
-    let mut session = Session::start("chat", &[]);
+    let mut session = start("chat", &[]);
     session.wait_for("ready");
     std::thread::sleep(Duration::from_millis(300));
     let before = session.raw().len();

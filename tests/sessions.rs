@@ -128,8 +128,12 @@ fn a_killed_program_loses_nothing_that_was_shown() {
     let kills: u64 = std::env::var("DFLASH_KILLS").map_or(6, |n| n.parse().unwrap());
     let data = tempfile::tempdir().unwrap();
     let mut streamed = 0;
+    let mut before = Conversation::default();
     for kill in 0..kills {
         let name = format!("s{}", kill / 5);
+        if kill % 5 == 0 {
+            before = Conversation::default();
+        }
         let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("dflash-chat"));
         for variable in ["CONFIG", "DATA", "CACHE"] {
             command.env(format!("DFLASH_CHAT_{variable}"), data.path());
@@ -161,6 +165,9 @@ fn a_killed_program_loses_nothing_that_was_shown() {
         let conversation = saved(data.path(), &name);
         let answer = conversation.turns.last().unwrap().answer.as_ref().unwrap();
         assert!(answer.text.starts_with(&text), "{:?} does not hold {text:?}", answer.text);
+        // What was said before is as it was.
+        assert_eq!(conversation.turns[..before.turns.len()], before.turns);
+        before = conversation;
     }
     assert!(streamed * 2 >= kills, "only {streamed} of {kills} kills met an answer");
 }

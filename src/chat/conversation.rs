@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// Most characters of a title that is made from a message.
 const TITLE: usize = 48;
+/// How the title of a fork begins.
+const FORK: &str = "fork at turn ";
 
 /// Where a conversation comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -266,14 +268,26 @@ impl Conversation {
         vec![Change::Cut { turns: at }, Change::User { text: text.into() }]
     }
 
-    /// A copy of the first `turns` turns under another name. `self` stays as it is.
+    /// A copy of the first `turns` turns under another name, whose title says so. `self` stays
+    /// as it is.
     pub fn fork(&self, turns: usize, id: impl Into<String>, created: u64) -> Conversation {
         let turns = turns.min(self.turns.len());
         let mut fork = self.clone();
+        let title = self.title();
+        let own = title.strip_prefix(FORK).and_then(|rest| rest.split_once(": "));
+        let own = own.map_or(title.as_str(), |(_, own)| own);
+        fork.renamed = Some(format!("{FORK}{turns}: {own}"));
         fork.turns.truncate(turns);
         fork.origin = Some(Origin { id: std::mem::replace(&mut fork.id, id.into()), turns });
         fork.created = created;
         fork
+    }
+
+    /// Tokens of the prompt and the answer that came last: about what the next prompt begins
+    /// with. 0 before the first answer.
+    pub fn context_tokens(&self) -> usize {
+        let mut answers = self.turns.iter().rev().filter_map(|turn| turn.answer.as_ref());
+        answers.next().map_or(0, |answer| answer.run.prompt_tokens + answer.ids.len())
     }
 
     /// The messages for the engine. Answers of the same target bring their ids, so that they

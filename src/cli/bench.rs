@@ -117,7 +117,9 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     if progress {
         write!(std::io::stderr(), "\r\x1b[2K")?;
     }
-    let report = Report::new(bench.ready, results, args.repeat as usize);
+    let values = &asked.settings.values;
+    let settings = (values.sampling.clone(), values.seed);
+    let report = Report::new(bench.ready, results, args.repeat as usize, settings);
     match args.format {
         BenchFormat::Json => println_json(&report)?,
         BenchFormat::Table => write!(std::io::stdout(), "{report}")?,
@@ -209,7 +211,7 @@ impl Bench {
 
     fn warm_up(&mut self, args: &BenchArgs, asked: &Asked, prompt: &BenchPrompt) -> Result<()> {
         for mode in [Mode::Baseline, Mode::Speculative] {
-            self.run(args, asked, prompt, mode, Some(32))?;
+            self.run(args, asked, prompt, mode, 0, Some(32))?;
         }
         Ok(())
     }
@@ -227,7 +229,7 @@ impl Bench {
             let order = if repeat % 2 == 0 { [0, 1] } else { [1, 0] };
             for lane in order {
                 let mode = [Mode::Baseline, Mode::Speculative][lane];
-                let (stats, texts) = self.run(args, asked, prompt, mode, None)?;
+                let (stats, texts) = self.run(args, asked, prompt, mode, repeat as u64, None)?;
                 lanes[lane].add(stats);
                 transcripts[lane] = texts;
             }
@@ -246,13 +248,14 @@ impl Bench {
         })
     }
 
-    /// One run over all turns of a prompt, from an empty cache.
+    /// One run over all turns of a prompt, from an empty cache. Each repeat has its own seed.
     fn run(
         &mut self,
         args: &BenchArgs,
         asked: &Asked,
         prompt: &BenchPrompt,
         mode: Mode,
+        repeat: u64,
         most: Option<usize>,
     ) -> Result<(RunStats, Vec<Transcript>)> {
         self.engine.send(EngineCommand::Forget);
@@ -265,6 +268,7 @@ impl Bench {
             messages.push(ChatMessage::new(Role::User, turn));
             let mut run = asked.generate(Prompt::Messages(messages.clone()));
             run.mode = mode;
+            run.seed = run.seed.wrapping_add(repeat);
             run.max_tokens = args.decode.max_tokens.map_or(200, |n| n as usize);
             if let Some(most) = most {
                 run.max_tokens = run.max_tokens.min(most);

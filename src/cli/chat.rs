@@ -3,10 +3,12 @@
 use super::options::{Asked, ConversationOptions, DecodeOptions, ModelOptions};
 use super::start_engine;
 use crate::catalog::fit::{self, free_memory};
-use crate::catalog::{self, DEMO_PAIR, Store};
+use crate::catalog::{self, Store};
+use crate::chat::store::Store as Conversations;
 use crate::engine::load::DEFAULT_CONTEXT;
 use crate::event::Prompt;
 use crate::settings::{Color, Glyphs};
+use crate::text::sanitise_line;
 use crate::tui::{self, ColorChoice, GlyphChoice, PairChoice, ScreenOptions};
 use anyhow::{Result, bail};
 use clap::Args;
@@ -39,9 +41,10 @@ pub fn run(args: &ChatArgs) -> Result<()> {
     }
     let asked = Asked::new(&args.model, &args.decode, &args.conversation)?;
     let values = &asked.settings.values;
-    let selection = asked.settings.selection();
+    let resumed = if args.resume { pair_to_resume(&asked) } else { Resumed::default() };
     let options = ScreenOptions {
-        pair: selection.target.or(selection.pair).unwrap_or_else(|| DEMO_PAIR.to_owned()),
+        pair: resumed.pair.unwrap_or_else(|| asked.pair()),
+        notices: resumed.notice.into_iter().collect(),
         generate: asked.generate(Prompt::Messages(Vec::new())),
         system: asked.system(),
         theme: asked.chosen("theme").then(|| values.theme.clone()),
@@ -55,7 +58,7 @@ pub fn run(args: &ChatArgs) -> Result<()> {
             Glyphs::Unicode => GlyphChoice::Unicode,
             Glyphs::Ascii => GlyphChoice::Ascii,
         },
-        keymap: None,
+        keys: asked.settings.keys.clone(),
         pairs: choices(&asked),
         replay: None,
         sessions: Some(asked.paths.sessions()),
@@ -63,6 +66,35 @@ pub fn run(args: &ChatArgs) -> Result<()> {
         history: Some(asked.paths.data.join("prompts.jsonl")),
     };
     tui::run(options, |request| start_engine(&asked.with_pair(&request.pair)))
+}
+
+/// What a conversation that goes on has to say about the pair.
+#[derive(Debug, Default)]
+struct Resumed {
+    /// The pair to start with, where it is not the one that the settings name.
+    pair: Option<String>,
+    /// What the person should know of that.
+    notice: Option<String>,
+}
+
+/// The last conversation goes on with the pair that made it, unless the person asks for another
+/// one now (the screen says so then), or it is not on this machine.
+fn pair_to_resume(asked: &Asked) -> Resumed {
+    let last = Conversations::new(asked.paths.sessions()).latest();
+    let pair = last.map(|last| last.models.pair).unwrap_or_default();
+    if pair.is_empty() || pair == asked.pair() || asked.pair_is_asked_for() || asked.scripted() {
+        return Resumed::default();
+    }
+    let request = asked.with_pair(&pair).load_request();
+    let why = match catalog::resolve(&request.selection, &request.store) {
+        Ok(found) if found.missing.is_empty() => {
+            return Resumed { pair: Some(pair), notice: None };
+        }
+        Ok(_) => format!("is not on this machine (`dflash-chat models pull {pair}` fetches it)"),
+        Err(error) => format!("cannot be had: {error}"),
+    };
+    let notice = format!("{pair}, which made this conversation, {why}");
+    Resumed { pair: None, notice: Some(sanitise_line(&notice)) }
 }
 
 /// The pairs that `/pair` offers, with what a person wants to know before choosing.

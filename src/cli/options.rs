@@ -194,12 +194,22 @@ impl Asked {
         })
     }
 
+    /// The name of the pair, or of the target, that the settings name.
+    pub fn pair(&self) -> String {
+        let selection = self.settings.selection();
+        selection.target.or(selection.pair).unwrap_or_else(|| DEMO_PAIR.to_owned())
+    }
+
+    /// Whether the person asks for that pair now, rather than always.
+    pub fn pair_is_asked_for(&self) -> bool {
+        let now = |key| matches!(self.settings.origin(key), Origin::Flag | Origin::Environment);
+        now("pair") || now("target")
+    }
+
     /// The same with another pair: a name in the catalogue, or a target.
     pub fn with_pair(&self, pair: &str) -> Asked {
         let mut asked = self.clone();
-        let current = self.settings.selection();
-        let same = [current.target, current.pair].into_iter().flatten().next();
-        if same.as_deref().unwrap_or(DEMO_PAIR) != pair {
+        if self.pair() != pair {
             let known = catalog::find(pair).is_some();
             asked.selection = Some(Selection {
                 pair: known.then(|| pair.to_owned()),

@@ -39,6 +39,11 @@ impl StopMatcher {
         Seen { text: std::mem::replace(&mut self.held, held), stopped: false }
     }
 
+    /// Whether something is held back.
+    pub fn holds_back(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// What was held back, when the text ends without a stop string.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)

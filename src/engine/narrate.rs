@@ -86,6 +86,11 @@ impl<'a> Narrator<'a> {
         self.stop.finish()
     }
 
+    /// Whether text is held back because a stop string may have begun.
+    pub fn holds_back(&self) -> bool {
+        self.stop.holds_back()
+    }
+
     /// How many answer tokens come before the stop string, once one was met.
     pub fn stopped(&self) -> Option<usize> {
         self.stopped

@@ -156,6 +156,7 @@ impl Worker {
             if let Some(first) = first {
                 let took = prefill.elapsed();
                 let (first, mut text) = narrator.first(first, total, took);
+                stop_if(cancel, &mut self.session);
                 text.push_str(&end_of_text(&mut self.session, &mut narrator));
                 let us = took.as_micros() as u64;
                 out.emit(EngineEvent::PrefillDone { tokens: total, us, first, text });
@@ -166,8 +167,8 @@ impl Worker {
             if let Some(reason) = self.session.finished() {
                 break reason;
             }
-            if cancel.is_cancelled() {
-                self.session.stop(FinishReason::Cancelled);
+            // Text that is held back for a stop string can only go with a round: there is one more.
+            if !narrator.holds_back() && stop_if(cancel, &mut self.session) {
                 continue;
             }
             let record = match self.session.round() {
@@ -179,6 +180,7 @@ impl Worker {
                 }
             };
             let mut round = narrator.round(record, self.session.ids().len());
+            stop_if(cancel, &mut self.session);
             round.text.push_str(&end_of_text(&mut self.session, &mut narrator));
             out.emit(EngineEvent::Round(Box::new(round)));
         };
@@ -243,6 +245,15 @@ impl Worker {
             })
             .collect())
     }
+}
+
+/// End an answer that is not finished, if that was asked for; whether it was.
+fn stop_if(cancel: &CancelToken, session: &mut Session) -> bool {
+    let stops = cancel.is_cancelled() && session.finished().is_none();
+    if stops {
+        session.stop(FinishReason::Cancelled);
+    }
+    stops
 }
 
 /// Cut the answer at a stop string, if one was met; else, if the answer is finished, the

@@ -40,6 +40,9 @@ actions! {
     Explain = "explain", "say what each figure means";
     NextTheme = "next_theme", "next theme";
     Colouring = "colouring", "colour the answer: plain, outcomes, rounds";
+    Editor = "editor", "write the message in your editor";
+    Fork = "fork", "go on in a copy that ends here";
+    Rename = "rename", "give the conversation a title";
     Ghosts = "ghosts", "show rejected drafts in the answer";
     Walk = "walk", "walk the tokens of an answer";
     Mouse = "mouse", "give the mouse back to the terminal, or take it";

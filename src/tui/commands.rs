@@ -21,9 +21,10 @@ pub enum Command {
     System(String),
     Thinking,
     Retry,
-    Edit,
+    Edit(Option<usize>),
     Undo,
-    Copy,
+    Fork(Option<usize>),
+    Copy(Option<usize>),
     Theme(String),
     Stats,
     Cost,
@@ -59,9 +60,10 @@ pub const COMMANDS: &[Spec] = &[
     spec("undelete", "", "bring back what was deleted last", false),
     spec("export", "[FILE]", "write the conversation as Markdown, or as .json", true),
     spec("retry", "", "answer the last message again", false),
-    spec("edit", "", "say the last message otherwise", false),
+    spec("edit", "[TURN]", "say the last message, or that of a turn, otherwise", false),
     spec("undo", "", "take back the last message and its answer", false),
-    spec("copy", "", "copy the last answer", true),
+    spec("fork", "[TURN]", "go on in a copy that ends with this turn", false),
+    spec("copy", "[N]", "copy the last answer, or its code block N", true),
     spec("mode", "[speculative|baseline]", "how the next answer is decoded", true),
     spec("block", "auto|N", "tokens in a block, the anchor included", true),
     spec("temp", "T", "temperature; 0 always takes the likeliest token", true),
@@ -76,6 +78,30 @@ pub const COMMANDS: &[Spec] = &[
     spec("explain", "", "say what each figure means", true),
     spec("quit", "", "leave", true),
 ];
+
+/// A line of the popup: a command, or one with an argument that it may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suggestion {
+    /// What is written when it is taken, the slash included.
+    pub text: String,
+    /// What may follow.
+    pub args: &'static str,
+    /// What it does.
+    pub help: String,
+}
+
+impl Suggestion {
+    /// Whether something has to follow before it can be run.
+    pub fn wants_more(&self) -> bool {
+        !self.args.is_empty() && !self.args.starts_with('[')
+    }
+}
+
+impl From<&Spec> for Suggestion {
+    fn from(spec: &Spec) -> Suggestion {
+        Suggestion { text: format!("/{}", spec.name), args: spec.args, help: spec.help.into() }
+    }
+}
 
 /// The commands that `input` (after the slash) may become.
 pub fn matching(input: &str) -> Vec<&'static Spec> {
@@ -107,9 +133,10 @@ pub fn parse(input: &str) -> Result<(&'static Spec, Command), String> {
         "undelete" => Command::Undelete,
         "export" => Command::Export(rest.to_string()),
         "retry" => Command::Retry,
-        "edit" => Command::Edit,
+        "edit" => Command::Edit(ordinal(rest).ok_or_else(usage)?),
         "undo" => Command::Undo,
-        "copy" => Command::Copy,
+        "fork" => Command::Fork(ordinal(rest).ok_or_else(usage)?),
+        "copy" => Command::Copy(ordinal(rest).ok_or_else(usage)?),
         "mode" => Command::Mode(match rest {
             "" => None,
             "speculative" => Some(Mode::Speculative),
@@ -139,6 +166,14 @@ pub fn parse(input: &str) -> Result<(&'static Spec, Command), String> {
     Ok((spec, command))
 }
 
+/// A number from 1 on, or nothing; `None` for what is neither.
+fn ordinal(text: &str) -> Option<Option<usize>> {
+    match text {
+        "" => Some(None),
+        number => number.parse().ok().filter(|n| *n > 0).map(Some),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,6 +194,8 @@ mod tests {
     #[test]
     fn arguments_are_checked() {
         assert_eq!(parse("block 6").unwrap().1, Command::Block(BlockSize::Fixed(6)));
+        assert_eq!(parse("copy").unwrap().1, Command::Copy(None));
+        assert_eq!(parse("fork 2").unwrap().1, Command::Fork(Some(2)));
         assert_eq!(parse("system  be brief ").unwrap().1, Command::System("be brief".into()));
         for wrong in [
             "block 0",
@@ -168,6 +205,9 @@ mod tests {
             "seed x",
             "max 0",
             "mode fast",
+            "copy 0",
+            "copy first",
+            "fork -1",
             "fly",
             "",
         ] {

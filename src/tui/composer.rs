@@ -1,7 +1,7 @@
 //! The message that is being written, the ones before it, and the popup of slash commands.
 
 use super::action::Action;
-use super::commands::{self, Spec};
+use super::commands::{self, Suggestion};
 use super::wrap::{self, Break, Piece};
 use crate::text::sanitise;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -22,12 +22,14 @@ pub struct Composer {
     recalled: Option<(usize, String)>,
     /// Which line of the popup is chosen; `None` while it is closed with Esc.
     chosen: Option<usize>,
+    /// What may follow the command that is written.
+    offers: Vec<Suggestion>,
 }
 
 impl Composer {
     /// Empty, with the messages of earlier sessions, oldest first.
     pub fn new(history: Vec<String>) -> Composer {
-        Composer { area: area(""), history, recalled: None, chosen: Some(0) }
+        Composer { area: area(""), history, recalled: None, chosen: Some(0), offers: Vec::new() }
     }
 
     /// What is written.
@@ -44,6 +46,16 @@ impl Composer {
     pub fn set(&mut self, text: &str) {
         self.area = area(text);
         self.chosen = Some(0);
+    }
+
+    /// Put `text` in the place of all, as an edit that can be undone.
+    pub fn replace(&mut self, text: &str) {
+        let safe = sanitise(text);
+        if safe != self.text() {
+            self.area.select_all();
+            self.area.insert_str(safe);
+            self.chosen = Some(0);
+        }
     }
 
     /// Empty the composer and remember what was in it.
@@ -75,13 +87,31 @@ impl Composer {
         }
     }
 
-    /// The commands that what is written may become; none when the popup is closed.
-    pub fn popup(&self) -> Vec<&'static Spec> {
+    /// The name of the command that is written, once something may follow it.
+    pub fn command(&self) -> Option<&str> {
+        let [line] = self.area.lines() else { return None };
+        line.strip_prefix('/')?.split_once(char::is_whitespace).map(|(name, _)| name)
+    }
+
+    /// Say what may follow the command that is written.
+    pub fn offer(&mut self, offers: Vec<Suggestion>) {
+        self.offers = offers;
+    }
+
+    /// The commands that what is written may become, or what may follow a whole one; none when
+    /// the popup is closed.
+    pub fn popup(&self) -> Vec<Suggestion> {
         let [line] = self.area.lines() else { return Vec::new() };
-        match line.strip_prefix('/') {
-            Some(input) if self.chosen.is_some() => commands::matching(input),
-            _ => Vec::new(),
+        let Some(input) = line.strip_prefix('/').filter(|_| self.chosen.is_some()) else {
+            return Vec::new();
+        };
+        let whole = self.command().is_some();
+        let fits = |offer: &&Suggestion| whole && offer.text.starts_with(line.trim_end());
+        let offered: Vec<Suggestion> = self.offers.iter().filter(fits).cloned().collect();
+        if !offered.is_empty() {
+            return offered;
         }
+        commands::matching(input).into_iter().map(Suggestion::from).collect()
     }
 
     /// Which line of the popup is chosen.
@@ -99,15 +129,19 @@ impl Composer {
     /// Write the chosen command out; whether that changed anything.
     pub fn complete(&mut self) -> bool {
         let popup = self.popup();
-        let Some(spec) = popup.get(self.chosen()) else { return false };
+        let Some(chosen) = popup.get(self.chosen()) else { return false };
         let text = self.text();
-        if text.contains(char::is_whitespace) {
+        let whole = text.contains(char::is_whitespace);
+        if text.trim_end() == chosen.text && whole {
             return false;
         }
-        let space = if spec.args.is_empty() { "" } else { " " };
-        let completed = format!("/{}{space}", spec.name);
-        let changed = completed.trim_end() != text;
-        self.set(&completed);
+        // An argument that nobody knows of is left as it is written.
+        if whole && !self.offers.contains(chosen) {
+            return false;
+        }
+        let space = if chosen.args.is_empty() { "" } else { " " };
+        let changed = chosen.text != text;
+        self.set(&format!("{}{space}", chosen.text));
         changed
     }
 
@@ -137,7 +171,6 @@ impl Composer {
             Action::Newline => area.insert_newline(),
             Action::Up => self.up(),
             Action::Down => self.down(),
-            Action::Search => self.search(),
             Action::Left => self.by_grapheme(CursorMove::Back),
             Action::Right => self.by_grapheme(CursorMove::Forward),
             Action::WordLeft => area.move_cursor(CursorMove::WordBack),
@@ -209,9 +242,8 @@ impl Composer {
         } else if self.area.screen_cursor().row > 0 {
             self.area.move_cursor(CursorMove::Up);
         } else {
-            let at = self.recalled.as_ref().map_or(self.history.len(), |(at, _)| *at);
+            let (at, draft) = self.recalled();
             if let Some(text) = at.checked_sub(1).and_then(|at| self.history.get(at)).cloned() {
-                let draft = self.recalled.take().map_or_else(|| self.text(), |(_, draft)| draft);
                 self.set(&text);
                 self.chosen = None;
                 self.recalled = Some((at - 1, draft));
@@ -219,17 +251,28 @@ impl Composer {
         }
     }
 
-    /// Recall the last message, before the one that is recalled, that contains what was written.
-    fn search(&mut self) {
-        let (at, draft) =
-            self.recalled.clone().unwrap_or_else(|| (self.history.len(), self.text()));
-        let found = self.history[..at].iter().rposition(|message| message.contains(&draft));
+    /// Which message is recalled (the end of the history for none), and what was written before.
+    /// A recalled message that was changed since is what is written.
+    fn recalled(&self) -> (usize, String) {
+        let text = self.text();
+        let same = self.recalled.clone().filter(|(at, _)| self.history.get(*at) == Some(&text));
+        same.unwrap_or((self.history.len(), text))
+    }
+
+    /// Recall the last message, before the one that is recalled, that contains what was written,
+    /// in any case; whether there is one, and what was looked for.
+    pub fn search(&mut self) -> (bool, String) {
+        let (at, draft) = self.recalled();
+        let word = draft.to_lowercase();
+        let has = |message: &String| message.to_lowercase().contains(&word);
+        let found = self.history[..at].iter().rposition(has);
         if let Some(found) = found {
             let text = self.history[found].clone();
             self.set(&text);
             self.chosen = None;
-            self.recalled = Some((found, draft));
+            self.recalled = Some((found, draft.clone()));
         }
+        (found.is_some(), draft)
     }
 
     fn down(&mut self) {
@@ -242,7 +285,8 @@ impl Composer {
         if self.area.screen_cursor().row != before {
             return;
         }
-        if let Some((at, draft)) = self.recalled.take() {
+        let (at, draft) = self.recalled();
+        if self.recalled.take().is_some() && at < self.history.len() {
             match self.history.get(at + 1).cloned() {
                 Some(text) => {
                     self.set(&text);
@@ -313,13 +357,30 @@ mod tests {
     #[test]
     fn a_search_goes_back_through_what_matches() {
         let mut composer = Composer::new(["red cat", "dog", "cat"].map(String::from).into());
-        composer.set("cat");
-        for expected in ["cat", "red cat", "red cat"] {
-            composer.act(Action::Search);
+        composer.set("CAT");
+        for (expected, found) in [("cat", true), ("red cat", true), ("red cat", false)] {
+            assert_eq!(composer.search(), (found, "CAT".into()));
             assert_eq!(composer.text(), expected);
         }
         composer.act(Action::Down);
         assert_eq!(composer.text(), "dog");
+        // Another word, written in the place of what was found, is looked for from the end.
+        composer.set("red");
+        assert_eq!(composer.search(), (true, "red".into()));
+        assert_eq!(composer.text(), "red cat");
+    }
+
+    #[test]
+    fn a_recalled_message_that_was_changed_is_not_lost() {
+        let mut composer = composer("draft");
+        composer.act(Action::Up);
+        composer.paste(" thoughts");
+        composer.act(Action::Up);
+        assert_eq!(composer.text(), "second");
+        composer.act(Action::Down);
+        assert_eq!(composer.text(), "second thoughts");
+        composer.act(Action::Down);
+        assert_eq!(composer.text(), "second thoughts");
     }
 
     #[test]
@@ -332,8 +393,31 @@ mod tests {
         assert!(!composer.complete());
         assert!(composer.close_popup());
         assert!(composer.popup().is_empty());
+        composer.set("/fork 1");
+        let offer = |text: &str| Suggestion { text: text.into(), args: "", help: "".into() };
+        composer.offer(["/fork", "/fork 1", "/fork 12"].map(offer).into());
+        assert_eq!(composer.popup().len(), 2);
+        assert!(!composer.complete(), "what is written is one of them");
+        composer.act(Action::Down);
+        assert!(composer.complete());
+        assert_eq!(composer.text(), "/fork 12");
+        composer.set("/fork 7");
+        assert_eq!(composer.popup()[0].text, "/fork", "what the command is for");
+        assert!(!composer.complete());
         composer.set("no command /th");
         assert!(composer.popup().is_empty());
+    }
+
+    #[test]
+    fn what_replaces_a_text_is_safe_and_can_be_undone() {
+        let mut composer = composer("one");
+        composer.replace("two\nlines\x1b");
+        assert_eq!(composer.text(), "two\nlines␛");
+        composer.act(Action::Undo);
+        composer.act(Action::Undo);
+        assert_eq!(composer.text(), "one");
+        composer.replace("");
+        assert!(composer.is_blank());
     }
 
     /// B40 and B45: fifty lines are one draft, and none of it drives the terminal.

@@ -26,10 +26,21 @@ pub enum Effect {
     List,
     /// Open the conversation of this name.
     Open(String),
+    /// Go on in a copy of the first turns.
+    Fork(usize),
     /// Delete the conversation that is open.
     Delete,
-    /// Bring back what was deleted last.
+    /// Bring back what was deleted last, and open it.
     Undelete,
+    /// Delete the conversation of this name, which is not open, and list the others.
+    DeleteListed(String),
+    /// Bring back what was deleted last, and list it with the others.
+    UndeleteListed,
+    /// Give the conversation of this name, which is not open, a title, and list it with the
+    /// others.
+    TitleListed(String, String),
+    /// Let the person write this text in an editor.
+    Edit(String),
     /// Write a text into a new file.
     Export(PathBuf, String),
     /// Hear the mouse, or leave it to the terminal.

@@ -14,6 +14,12 @@ pub trait EventSource {
     /// The next event; `None` when there will be none any more. Cancelling it loses nothing.
     fn next(&mut self) -> impl Future<Output = Option<io::Result<Event>>>;
 
+    /// Read no more until [`EventSource::take_back`], since another program has the terminal.
+    fn release(&mut self) {}
+
+    /// Read again.
+    fn take_back(&mut self) {}
+
     /// An event that is there already. Asked with the task's own waker: crossterm keeps the one
     /// that it was asked with last.
     fn ready(&mut self) -> impl Future<Output = Option<Option<io::Result<Event>>>> {
@@ -26,9 +32,32 @@ pub trait EventSource {
     }
 }
 
-impl EventSource for EventStream {
+/// The terminal's input. Its reader lives as long as the stream, and would take keys away from
+/// any other program.
+#[derive(Debug, Default)]
+pub struct Keys(Option<EventStream>);
+
+impl Keys {
+    /// Input from now on. Needs the runtime.
+    pub fn new() -> Keys {
+        Keys(Some(EventStream::new()))
+    }
+}
+
+impl EventSource for Keys {
     async fn next(&mut self) -> Option<io::Result<Event>> {
-        StreamExt::next(self).await
+        match &mut self.0 {
+            Some(stream) => stream.next().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn release(&mut self) {
+        self.0 = None;
+    }
+
+    fn take_back(&mut self) {
+        *self = Keys::new();
     }
 }
 

@@ -136,8 +136,17 @@ impl Keymap {
     /// Text that is not TOML, an unknown action, a key that is none or has two meanings.
     pub fn patched(&self, source: &str) -> Result<Keymap, String> {
         let file: File = toml::from_str(source).map_err(|error| error.to_string())?;
+        self.with(&file.keys)
+    }
+
+    /// These keys with others in the place of those of some actions: an action's name, and its
+    /// keys.
+    ///
+    /// # Errors
+    /// An unknown action, a key that is none or has two meanings.
+    pub fn with(&self, changed: &BTreeMap<String, Vec<String>>) -> Result<Keymap, String> {
         let mut keys = self.keys.clone();
-        for (name, chords) in &file.keys {
+        for (name, chords) in changed {
             let action = Action::ALL.iter().find(|action| action.name() == name);
             let action = action.ok_or(format!("there is no action `{name}`"))?;
             let chords = chords.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;

@@ -6,6 +6,7 @@
 //! rows (a test says so); the price is that link references across blocks stay as written.
 
 mod blocks;
+mod code;
 mod inline;
 mod table;
 
@@ -13,6 +14,8 @@ use super::glyphs::Glyphs;
 use super::highlight::Highlighter;
 use super::theme::{Role, Theme};
 use super::wrap::Row;
+
+pub use code::code_blocks;
 
 /// How a text is rendered: what a cached row depends on besides the text.
 #[derive(Debug, Clone, Copy)]

@@ -7,6 +7,7 @@ pub mod app;
 pub mod caps;
 pub mod commands;
 mod composer;
+mod editor;
 mod effect;
 mod events;
 mod frame;

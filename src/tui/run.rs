@@ -2,8 +2,9 @@
 
 use super::app::{App, Event, PairChoice, Replay, Start, update};
 use super::caps::{Caps, ColorChoice, Depth, GlyphChoice};
+use super::editor;
 use super::effect::Effect;
-use super::events::{Batch, EventSource, Filter, Input};
+use super::events::{Batch, EventSource, Filter, Input, Keys};
 use super::frame::{FrameLimiter, interval};
 use super::keymap::Keymap;
 use super::shelf::Shelf;
@@ -13,10 +14,9 @@ use super::{history, view};
 use crate::engine::EngineHandle;
 use crate::event::{Envelope, Generate, Level};
 use anyhow::{Context, Result, anyhow};
-use crossterm::event::EventStream;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::BufWriter;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -37,14 +37,16 @@ pub struct ScreenOptions {
     pub color: ColorChoice,
     /// Marks.
     pub glyphs: GlyphChoice,
-    /// A file of keys that replace the built-in ones.
-    pub keymap: Option<PathBuf>,
+    /// Keys in the place of the built-in ones: an action's name, and its keys.
+    pub keys: BTreeMap<String, Vec<String>>,
     /// Where messages are kept for Up; `None` keeps none.
     pub history: Option<PathBuf>,
     /// The folder of conversations; `None` keeps none.
     pub sessions: Option<PathBuf>,
     /// Whether to go on with the last conversation.
     pub resume: bool,
+    /// What is to be said once the conversation is open.
+    pub notices: Vec<String>,
     /// The pairs that `/pair` offers.
     pub pairs: Vec<PairChoice>,
     /// A recording that the engine plays, in the place of a chat.
@@ -62,7 +64,7 @@ pub struct EngineRequest {
 /// first time; it is called again for another pair, and after an engine has failed.
 ///
 /// # Errors
-/// A theme or keymap file that cannot be used; a terminal that cannot be drawn to. The terminal
+/// A theme or keys that cannot be used; a terminal that cannot be drawn to. The terminal
 /// is as it was in either case.
 pub fn run(
     options: ScreenOptions,
@@ -76,8 +78,9 @@ pub fn run(
     let mut terminal = Terminal::new(backend)?;
     runtime.block_on(async {
         // Its reader thread needs the runtime, and must not see what was asked of the terminal.
-        let mut input = EventStream::new();
-        let shelf = Shelf::new(options.history, options.sessions, options.resume);
+        let mut input = Keys::new();
+        let shelf =
+            Shelf::new(options.history, options.sessions, options.resume).saying(options.notices);
         run_loop(&mut terminal, &mut input, &mut app, shelf, start).await
     })
 }
@@ -85,7 +88,7 @@ pub fn run(
 /// The state that a screen with these options starts from.
 ///
 /// # Errors
-/// A theme or keymap file that cannot be used.
+/// A theme or keys that cannot be used.
 pub fn new_app(options: &ScreenOptions) -> Result<App> {
     let caps = Caps::detect(options.color);
     let theme = match &options.theme {
@@ -94,15 +97,8 @@ pub fn new_app(options: &ScreenOptions) -> Result<App> {
         None => theme_named(if caps.light { "light" } else { "dark" }, caps.depth)?,
         Some(name) => theme_named(name, caps.depth)?,
     };
-    let keymap = match &options.keymap {
-        None => Keymap::built_in(),
-        Some(path) => {
-            let name = path.display();
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("the keymap {name} cannot be read"))?;
-            Keymap::built_in().patched(&text).map_err(|what| anyhow!("keymap {name}: {what}"))?
-        }
-    };
+    let keymap = Keymap::built_in().with(&options.keys);
+    let keymap = keymap.map_err(|what| anyhow!("[keys] in the settings: {what}"))?;
     Ok(App::new(Start {
         pair: options.pair.clone(),
         generate: options.generate.clone(),
@@ -179,6 +175,11 @@ where
                 if effect == Effect::Quit {
                     return Ok(());
                 }
+                if let Effect::Edit(text) = effect {
+                    let edited = lend(terminal, input, || editor::edit(&text))?;
+                    happened.push_front(Event::Edited(edited));
+                    continue;
+                }
                 // What comes of an effect is known before anything else happens.
                 if let Some(outcome) = world.perform(effect, terminal, &mut start) {
                     happened.push_front(outcome);
@@ -232,6 +233,25 @@ where
     let drawn = terminal.draw(|frame| view::draw(frame, app)).map(|_| ());
     terminal.backend_mut().synchronized(false)?;
     Ok(drawn?)
+}
+
+/// Leave the terminal to another program while `work` runs.
+fn lend<B, S, T>(terminal: &mut Terminal<B>, input: &mut S, work: impl FnOnce() -> T) -> Result<T>
+where
+    B: ScreenBackend,
+    B::Error: Send + Sync + 'static,
+    S: EventSource,
+{
+    input.release();
+    terminal.backend_mut().leave()?;
+    let outcome = work();
+    terminal.backend_mut().enter()?;
+    input.take_back();
+    // All is drawn anew: nothing is on the screen. (Terminal::clear would ask the terminal where
+    // its cursor is, and wait for the answer.)
+    terminal.backend_mut().clear()?;
+    terminal.swap_buffers();
+    Ok(outcome)
 }
 
 /// What effects work on.

@@ -18,6 +18,8 @@ pub struct Shelf {
     sessions: Option<Sessions>,
     /// Whether to go on with the last conversation.
     resume: bool,
+    /// What is to be said when it is open.
+    notices: Vec<String>,
 }
 
 /// The folder of conversations, and the one that goes on.
@@ -25,7 +27,8 @@ pub struct Shelf {
 struct Sessions {
     store: Store,
     saved: Saved,
-    deleted: Option<Deleted>,
+    /// What was deleted since the program started, the latest last.
+    deleted: Vec<Deleted>,
     /// Whether the person knows that the conversation cannot be written.
     told: bool,
 }
@@ -36,24 +39,37 @@ impl Shelf {
     pub fn new(history: Option<PathBuf>, sessions: Option<PathBuf>, resume: bool) -> Shelf {
         let sessions = sessions.map(|folder| {
             let store = Store::new(folder);
-            Sessions { saved: store.begin(), store, deleted: None, told: false }
+            Sessions { saved: store.begin(), store, deleted: Vec::new(), told: false }
         });
-        Shelf { history, sessions, resume }
+        Shelf { history, sessions, resume, notices: Vec::new() }
+    }
+
+    /// Also say this, when the first conversation is open.
+    pub fn saying(self, notices: Vec<String>) -> Shelf {
+        Shelf { notices, ..self }
     }
 
     /// The conversation to start with; `None` where none is kept.
     pub(super) fn first(&mut self) -> Option<Event> {
         let sessions = self.sessions.as_ref()?;
+        let mut notices = std::mem::take(&mut self.notices);
         if !self.resume {
-            return Some(opened(self.current(), Vec::new()));
+            return Some(opened(self.current(), notices));
         }
-        let Some(id) = sessions.store.latest() else {
-            let notice = "there is no earlier conversation to go on with".into();
-            return Some(opened(self.current(), vec![notice]));
+        let outcome = match sessions.store.latest() {
+            Some(last) => self
+                .open(&last.id)
+                .map_err(|failed| format!("{failed}; this is a new conversation")),
+            None => Err("there is no earlier conversation to go on with".into()),
         };
-        Some(self.open(&id).unwrap_or_else(|failed| {
-            opened(self.current(), vec![format!("{failed}; this is a new conversation")])
-        }))
+        Some(match outcome {
+            Ok(Event::Opened(conversation, more)) => {
+                notices.extend(more);
+                Event::Opened(conversation, notices)
+            }
+            Ok(other) => other,
+            Err(notice) => opened(self.current(), vec![notice]),
+        })
     }
 
     /// Do `effect`, if it is one of the shelf's; what came of it is what happens next.
@@ -73,27 +89,35 @@ impl Shelf {
             _ => {}
         }
         let Some(sessions) = &mut self.sessions else {
-            let asked = matches!(effect, Effect::List | Effect::Delete | Effect::Undelete);
+            let asked = [Effect::List, Effect::Delete, Effect::Undelete].contains(&effect)
+                || matches!(effect, Effect::Fork(_));
             let what = "conversations are not kept here".to_string();
             return asked.then_some(Event::Notice(Level::Warning, what));
         };
         match effect {
             Effect::Record(change) => sessions.record(&change),
             Effect::List => Some(Event::Listed(sessions.store.list())),
+            Effect::Fork(turns) => Some(sessions.fork(turns)),
             Effect::Delete => Some(sessions.delete()),
-            Effect::Undelete => {
-                let Some(deleted) = sessions.deleted.clone() else {
-                    let what = "nothing was deleted since the program started";
-                    return Some(Event::Notice(Level::Warning, what.into()));
-                };
-                match sessions.store.undelete(&deleted) {
-                    Ok(()) => {
-                        sessions.deleted = None;
-                        self.perform(Effect::Open(deleted.id))
-                    }
-                    Err(failed) => Some(refused(&failed)),
+            Effect::Undelete => match sessions.undelete() {
+                Ok(id) => self.perform(Effect::Open(id)),
+                Err(failed) => Some(failed),
+            },
+            Effect::DeleteListed(id) => Some(match sessions.store.delete(&id) {
+                Ok(deleted) => {
+                    sessions.deleted.push(deleted);
+                    Event::Listed(sessions.store.list())
                 }
-            }
+                Err(failed) => refused(&failed),
+            }),
+            Effect::UndeleteListed => Some(match sessions.undelete() {
+                Ok(_) => Event::Listed(sessions.store.list()),
+                Err(failed) => failed,
+            }),
+            Effect::TitleListed(id, title) => Some(match sessions.store.rename(&id, &title) {
+                Ok(()) => Event::Listed(sessions.store.list()),
+                Err(failed) => refused(&failed),
+            }),
             _ => None,
         }
     }
@@ -131,6 +155,32 @@ impl Sessions {
         (!std::mem::replace(&mut self.told, true)).then_some(Event::Told(Level::Warning, what))
     }
 
+    /// Go on in a copy of the first `turns` turns, which has its file at once.
+    fn fork(&mut self, turns: usize) -> Event {
+        let mut fork = self.store.fork(self.saved.conversation(), turns);
+        if let Err(failed) = fork.keep() {
+            return refused(&failed);
+        }
+        self.saved = fork;
+        self.told = false;
+        opened(self.saved.conversation().clone(), Vec::new())
+    }
+
+    /// Bring back what was deleted last; its name.
+    fn undelete(&mut self) -> Result<String, Event> {
+        let Some(deleted) = self.deleted.pop() else {
+            let what = "nothing was deleted since the program started";
+            return Err(Event::Notice(Level::Warning, what.into()));
+        };
+        match self.store.undelete(&deleted) {
+            Ok(()) => Ok(deleted.id),
+            Err(failed) => {
+                self.deleted.push(deleted);
+                Err(refused(&failed))
+            }
+        }
+    }
+
     /// Delete the conversation that is open, and begin another.
     fn delete(&mut self) -> Event {
         let id = self.saved.conversation().id.clone();
@@ -139,7 +189,7 @@ impl Sessions {
         drop(saved);
         match self.store.delete(&id) {
             Ok(deleted) => {
-                self.deleted = Some(deleted);
+                self.deleted.push(deleted);
                 let notice = "the conversation is deleted; /undelete brings it back";
                 opened(self.saved.conversation().clone(), vec![notice.into()])
             }
@@ -216,6 +266,49 @@ mod tests {
         assert!(listing.sessions.is_empty());
         assert_eq!(conversation(shelf.perform(Effect::Undelete)).turns.len(), 1);
         assert!(matches!(shelf.perform(Effect::Undelete), Some(Event::Notice(..))));
+    }
+
+    /// What is deleted in the list comes back in the order in which it went, and a title is given
+    /// there.
+    #[test]
+    fn the_list_deletes_renames_and_takes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut shelf = Shelf::new(None, Some(folder.path().into()), false);
+        let mut ids = Vec::new();
+        for text in ["one", "two", "three"] {
+            shelf.perform(user(text));
+            ids.push(shelf.current().id);
+            shelf.perform(Effect::Begin);
+        }
+        let titles = |event: Option<Event>| {
+            let Some(Event::Listed(listing)) = event else { panic!("{event:?}") };
+            let mut titles: Vec<String> = listing.sessions.into_iter().map(|s| s.title).collect();
+            titles.sort();
+            titles
+        };
+        let title = Effect::TitleListed(ids[2].clone(), "Third".into());
+        assert_eq!(titles(shelf.perform(title)), ["Third", "one", "two"]);
+        let delete = |id: &String| Effect::DeleteListed(id.clone());
+        assert_eq!(titles(shelf.perform(delete(&ids[0]))), ["Third", "two"]);
+        assert_eq!(titles(shelf.perform(delete(&ids[1]))), ["Third"]);
+        assert_eq!(titles(shelf.perform(Effect::UndeleteListed)), ["Third", "two"]);
+        assert_eq!(titles(shelf.perform(Effect::UndeleteListed)), ["Third", "one", "two"]);
+        assert!(matches!(shelf.perform(Effect::UndeleteListed), Some(Event::Notice(..))));
+        assert!(matches!(shelf.perform(delete(&"none".into())), Some(Event::Told(..))));
+    }
+
+    #[test]
+    fn a_fork_is_open_and_the_original_can_be_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut shelf = Shelf::new(None, Some(folder.path().into()), false);
+        shelf.perform(user("one"));
+        shelf.perform(user("two"));
+        let original = shelf.current();
+        let fork = conversation(shelf.perform(Effect::Fork(1)));
+        assert_eq!((fork.turns.len(), fork.title().as_str()), (1, "fork at turn 1: one"));
+        let Some(Event::Listed(listing)) = shelf.perform(Effect::List) else { panic!() };
+        assert_eq!(listing.sessions.len(), 2);
+        assert_eq!(conversation(shelf.perform(Effect::Open(original.id.clone()))), original);
     }
 
     /// B50: a folder that cannot be written is told once, and the chat goes on.

@@ -43,20 +43,24 @@ impl TerminalGuard {
         // Published crossterm answers NO_COLOR by resetting every style, bold and underline
         // too. The theme has taken the colours out already.
         style::force_color_output(true);
-        enable_raw_mode()?;
-        ACTIVE.store(true, Ordering::SeqCst);
         KITTY.store(kitty_keys, Ordering::SeqCst);
         let guard = TerminalGuard(());
-        let mut out = io::stdout();
-        queue!(out, EnterAlternateScreen, EnableBracketedPaste, cursor::Hide)?;
-        if kitty_keys {
-            let flags = KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES;
-            queue!(out, PushKeyboardEnhancementFlags(flags))?;
-        }
-        out.write_all(MOUSE_ON.as_bytes())?;
-        out.flush()?;
+        enter_modes()?;
         Ok(guard)
     }
+}
+
+fn enter_modes() -> io::Result<()> {
+    enable_raw_mode()?;
+    ACTIVE.store(true, Ordering::SeqCst);
+    let mut out = io::stdout();
+    queue!(out, EnterAlternateScreen, EnableBracketedPaste, cursor::Hide)?;
+    if KITTY.load(Ordering::SeqCst) {
+        let flags = KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES;
+        queue!(out, PushKeyboardEnhancementFlags(flags))?;
+    }
+    out.write_all(MOUSE_ON.as_bytes())?;
+    out.flush()
 }
 
 impl Drop for TerminalGuard {
@@ -110,6 +114,12 @@ pub trait ScreenBackend: ratatui::backend::Backend {
     /// Send bytes as they are.
     fn send(&mut self, text: &str) -> io::Result<()>;
 
+    /// Leave the screen's modes, so that another program can have the terminal.
+    fn leave(&mut self) -> io::Result<()>;
+
+    /// Enter them again.
+    fn enter(&mut self) -> io::Result<()>;
+
     /// Hear the mouse, or leave it to the terminal's own selection.
     fn mouse(&mut self, on: bool) -> io::Result<()> {
         self.send(if on { MOUSE_ON } else { MOUSE_OFF })
@@ -135,6 +145,15 @@ impl ScreenBackend for CrosstermBackend<BufWriter<Stdout>> {
         self.write_all(text.as_bytes())?;
         Write::flush(self)
     }
+
+    fn leave(&mut self) -> io::Result<()> {
+        Write::flush(self)?;
+        restore()
+    }
+
+    fn enter(&mut self) -> io::Result<()> {
+        enter_modes()
+    }
 }
 
 impl ScreenBackend for TestBackend {
@@ -143,6 +162,14 @@ impl ScreenBackend for TestBackend {
     }
 
     fn send(&mut self, _text: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn leave(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn enter(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

@@ -237,6 +237,13 @@ impl Transcript {
         self.items.truncate(user.map_or(0, |at| at + 1));
     }
 
+    /// Take back message `turn` of the person (counted from 0) and all after it.
+    pub fn cut(&mut self, turn: usize) {
+        let users = self.items.iter().enumerate().filter(|(_, it)| matches!(it, Item::User(_)));
+        let at = users.map(|(at, _)| at).nth(turn);
+        self.items.truncate(at.unwrap_or(self.items.len()));
+    }
+
     /// Take back the last message of the person and all after it; returns the message.
     pub fn undo(&mut self) -> Option<String> {
         let at = self.items.iter().rposition(|item| matches!(item, Item::User(_)))?;

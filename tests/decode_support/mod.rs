@@ -4,15 +4,23 @@
 use dflash_chat::chat::template::ChatTemplate;
 use dflash_chat::decode::block_length::{Learned, Planner};
 use dflash_chat::decode::session::Session;
+use dflash_chat::engine::load;
 use dflash_chat::engine::worker::Worker;
 use dflash_chat::engine::{CancelToken, Engine, EventSink};
 use dflash_chat::event::{
     EngineCommand, EngineEvent, FinishReason, Generate, Prompt, Round, RunStarted, Totals,
 };
+use dflash_chat::model::decoder::Decoder;
+use dflash_chat::model::draft::{Draft, Savings};
 use dflash_chat::model::networks::{Networks, Proposal};
-use dflash_chat::model::ops::Choice;
+use dflash_chat::model::ops::cpu::Cpu;
+use dflash_chat::model::ops::kernels::cache::KvType;
+use dflash_chat::model::ops::{Choice, Quantise};
+use dflash_chat::model::pair::Pair;
 use dflash_chat::model::tokenizer::{GgufVocabulary, Tokenizer};
-use std::cell::Cell;
+use dflash_chat::model::weights::{open_draft, open_target};
+use std::cell::{Cell, RefCell};
+use std::path::Path;
 use std::rc::Rc;
 
 /// One token a byte, and an end token after them.
@@ -51,6 +59,31 @@ fn mix(x: u64) -> u64 {
     (x ^ (x >> 29)).wrapping_add(0x632b_e59b_d9b4_e019)
 }
 
+/// Pearson's χ² of `counts` against the chances `expected`, and the bound that it passes by
+/// chance once in a thousand times. Cells with few counts expected are taken together.
+pub fn chi_square(counts: &[u64], expected: &[f64]) -> (f64, f64) {
+    let draws: u64 = counts.iter().sum();
+    let total: f64 = expected.iter().sum();
+    let mut cells: Vec<(f64, f64)> = Vec::new();
+    let mut rare = (0.0, 0.0);
+    for (count, p) in counts.iter().zip(expected) {
+        let cell = (*count as f64, p / total * draws as f64);
+        match cell.1 >= 5.0 {
+            true => cells.push(cell),
+            false => rare = (rare.0 + cell.0, rare.1 + cell.1),
+        }
+    }
+    match cells.last_mut() {
+        Some(last) if rare.1 < 5.0 => *last = (last.0 + rare.0, last.1 + rare.1),
+        _ => cells.push(rare),
+    }
+    let chi = cells.iter().map(|(got, want)| (got - want).powi(2) / want).sum();
+    // Wilson and Hilferty's approximation; 3.09 is the normal distribution's 99.9 % point.
+    let freedom = (cells.len().max(2) - 1) as f64;
+    let step = 2.0 / (9.0 * freedom);
+    (chi, freedom * (1.0 - step + 3.09 * step.sqrt()).powi(3))
+}
+
 /// What happens at a verify pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mishap {
@@ -68,7 +101,38 @@ pub struct Knobs {
     pub accuracy: Rc<Cell<f64>>,
     /// What happens after so many more verify passes.
     pub mishap: Rc<Cell<(usize, Mishap)>>,
-    pub cancel: CancelToken,
+    /// Of the answer that is made, or of the next one.
+    cancel: Rc<RefCell<CancelToken>>,
+}
+
+impl Knobs {
+    fn new() -> Knobs {
+        Knobs {
+            accuracy: Rc::new(Cell::new(1.0)),
+            mishap: Rc::new(Cell::new((0, Mishap::None))),
+            cancel: Rc::default(),
+        }
+    }
+
+    /// Stop the answer that is made, or the next one.
+    pub fn cancel(&self) {
+        self.cancel.borrow().cancel();
+    }
+
+    /// A verify pass is over: let happen what is due.
+    fn after_pass(&self) -> anyhow::Result<()> {
+        let (wait, mishap) = self.mishap.get();
+        self.mishap.set(match wait {
+            0 => (0, Mishap::None),
+            _ => (wait - 1, mishap),
+        });
+        match (wait, mishap) {
+            (0, Mishap::Fails) => anyhow::bail!("the device went away"),
+            (0, Mishap::Cancelled) => self.cancel(),
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 /// A target and a draft that follow a rule and insist on the invariants of a round.
@@ -160,16 +224,7 @@ impl Networks for Fake {
     fn verify(&mut self, ids: &[u32], taps: bool) -> anyhow::Result<()> {
         assert!(ids.len() <= self.block.max(1), "more rows than a block has");
         self.pass(ids);
-        let (wait, mishap) = self.knobs.mishap.get();
-        self.knobs.mishap.set(match wait {
-            0 => (0, Mishap::None),
-            _ => (wait - 1, mishap),
-        });
-        match (wait, mishap) {
-            (0, Mishap::Fails) => anyhow::bail!("the device went away"),
-            (0, Mishap::Cancelled) => self.knobs.cancel.cancel(),
-            _ => {}
-        }
+        self.knobs.after_pass()?;
         self.rows = (self.committed + 1..=self.cache.len()).collect();
         (self.taps, self.verified) = (taps, true);
         Ok(())
@@ -190,6 +245,52 @@ impl Networks for Fake {
     }
     fn logits(&mut self) -> anyhow::Result<Vec<f32>> {
         Ok(self.rows.iter().flat_map(|&end| (self.rule)(&self.cache[..end])).collect())
+    }
+}
+
+/// Networks with weights, to which the same may happen.
+struct Watched {
+    networks: Box<dyn Networks>,
+    knobs: Knobs,
+}
+
+impl Networks for Watched {
+    fn vocab(&self) -> usize {
+        self.networks.vocab()
+    }
+    fn block_size(&self) -> usize {
+        self.networks.block_size()
+    }
+    fn max_positions(&self) -> usize {
+        self.networks.max_positions()
+    }
+    fn len(&self) -> usize {
+        self.networks.len()
+    }
+    fn drafted_len(&self) -> usize {
+        self.networks.drafted_len()
+    }
+    fn rewind(&mut self, len: usize) -> usize {
+        self.networks.rewind(len)
+    }
+    fn prefill(&mut self, ids: &[u32], taps: bool, last: bool) -> anyhow::Result<()> {
+        self.networks.prefill(ids, taps, last)
+    }
+    fn propose(&mut self, anchor: u32, drafts: usize) -> anyhow::Result<Vec<Proposal>> {
+        self.networks.propose(anchor, drafts)
+    }
+    fn verify(&mut self, ids: &[u32], taps: bool) -> anyhow::Result<()> {
+        self.networks.verify(ids, taps)?;
+        self.knobs.after_pass()
+    }
+    fn commit(&mut self, rows: usize) -> anyhow::Result<()> {
+        self.networks.commit(rows)
+    }
+    fn choices(&mut self) -> anyhow::Result<Vec<Choice>> {
+        self.networks.choices()
+    }
+    fn logits(&mut self) -> anyhow::Result<Vec<f32>> {
+        self.networks.logits()
     }
 }
 
@@ -237,11 +338,7 @@ impl Chat {
     }
 
     pub fn with_window(rule: Rule, block: usize, ctx_limit: usize, window: usize) -> Chat {
-        let knobs = Knobs {
-            accuracy: Rc::new(Cell::new(1.0)),
-            mishap: Rc::new(Cell::new((0, Mishap::None))),
-            cancel: CancelToken::default(),
-        };
+        let knobs = Knobs::new();
         let fake = Fake {
             rule,
             block,
@@ -269,12 +366,41 @@ impl Chat {
         Chat { worker, knobs }
     }
 
+    /// Around a small model with weights and its draft, in full precision
+    /// (`tests/fixtures/models`).
+    pub fn with_weights(model: &str) -> Chat {
+        let folder = format!("{}/tests/fixtures/models/{model}", env!("CARGO_MANIFEST_DIR"));
+        let folder = Path::new(&folder);
+        let ops = Cpu::new(1, Quantise::None, KvType::F32);
+        let files = open_target(folder).unwrap();
+        let ctx_limit = files.config.max_positions;
+        let target = Decoder::load(&ops, &files, ctx_limit, &mut |_, _| ()).unwrap();
+        let draft = open_draft(&folder.join("draft"), &files.config, None).unwrap();
+        let exact = Savings { compress: false, ranked_vocabulary: false };
+        let draft = Draft::load(&ops, &draft, &target, ctx_limit, exact).unwrap();
+        let tokenizer = load::tokenizer(&files).unwrap();
+        let (template, fallback) = ChatTemplate::of(&tokenizer).unwrap();
+        assert_eq!(fallback, None);
+        let knobs = Knobs::new();
+        let pair = Pair::new(ops, target, Some(draft), ctx_limit);
+        let networks = Watched { networks: Box::new(pair), knobs: knobs.clone() };
+        let worker = Worker {
+            session: Session::new(Box::new(networks), Planner::new(Learned::default())),
+            tokenizer,
+            template,
+            end_tokens: files.end_tokens().unwrap(),
+            ctx_limit,
+            learned: None,
+        };
+        Chat { worker, knobs }
+    }
+
     /// Answer, and check what holds for every run.
     pub fn ask(&mut self, asked: Generate) -> Outcome {
         let (mut sink, mut events) = EventSink::channel();
-        let cancel = self.knobs.cancel.clone();
+        let cancel = self.knobs.cancel.borrow().clone();
         self.worker.handle(EngineCommand::Generate(Box::new(asked)), &mut sink, &cancel);
-        self.knobs.cancel = CancelToken::default();
+        *self.knobs.cancel.borrow_mut() = CancelToken::default();
         drop(sink);
         let mut outcome = Outcome::default();
         while let Ok(envelope) = events.try_recv() {

@@ -74,6 +74,9 @@ fn a_fork_leaves_the_original_alone() {
     assert_eq!((fork.turns.len(), original.turns.len()), (1, 2));
     assert_eq!(fork.origin, Some(Origin { id: "c".into(), turns: 1 }));
     assert_eq!((fork.id.as_str(), fork.created), ("d", 9));
+    assert_eq!(fork.messages(), original.messages()[..2], "ids are kept");
+    assert_eq!(fork.title(), "fork at turn 1: one");
+    assert_eq!(fork.fork(0, "e", 10).title(), "fork at turn 0: one");
 }
 
 #[test]

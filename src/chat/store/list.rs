@@ -3,6 +3,7 @@
 use super::error::{Result, StoreError, io_error};
 use super::file::read;
 use super::{ENDING, Store};
+use crate::chat::conversation::Models;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -19,6 +20,8 @@ pub struct Summary {
     pub changed: u64,
     /// How many turns it has.
     pub turns: usize,
+    /// The models that answered last.
+    pub models: Models,
     /// All its words in small letters, for the search.
     words: String,
 }
@@ -68,8 +71,8 @@ impl Store {
     }
 
     /// The conversation in which something was said last (`--continue`).
-    pub fn latest(&self) -> Option<String> {
-        self.list().sessions.into_iter().next().map(|summary| summary.id)
+    pub fn latest(&self) -> Option<Summary> {
+        self.list().sessions.into_iter().next()
     }
 
     fn summary(&self, id: &str, path: &Path) -> Result<Summary> {
@@ -94,6 +97,7 @@ impl Store {
             title: conversation.title(),
             changed: since_1970.map_or(conversation.created, |d| d.as_secs()),
             turns: conversation.turns.len(),
+            models: conversation.models,
             words: words.to_lowercase(),
         })
     }

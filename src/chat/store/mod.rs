@@ -218,6 +218,19 @@ impl Saved {
         &self.conversation
     }
 
+    /// Begin its file now, not with the first change.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn keep(&mut self) -> Result<()> {
+        if self.file.is_none() {
+            let file = self.create()?;
+            file.flush()?;
+            self.file = Some(file);
+        }
+        Ok(())
+    }
+
     /// Let something happen to the conversation, and write it down.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ fn what_was_said_is_there_the_next_day() {
     let before = saved.conversation().clone();
     drop(saved);
 
-    let opened = store.open(&store.latest().unwrap()).unwrap();
+    let opened = store.open(&store.latest().unwrap().id).unwrap();
     assert_eq!(opened.notices, [] as [&str; 0]);
     assert_eq!(*opened.saved.conversation(), before);
     #[cfg(unix)]
@@ -131,6 +131,33 @@ fn newer_and_foreign_files_are_named_with_the_reason() {
     for name in ["", ".hidden", "../up", "a/b", "ä", "x y", &"x".repeat(65)] {
         assert!(matches!(store.open_or_begin(name), Err(StoreError::BadName(_))), "{name}");
     }
+}
+
+/// A fork has a file of its own at once, and the conversation that it comes from stays as it is.
+#[test]
+fn a_fork_is_there_at_once_and_goes_its_own_way() {
+    let (_folder, store) = folder();
+    let mut saved = store.open_or_begin("work").unwrap().saved;
+    say(&mut saved, "one", "1");
+    say(&mut saved, "two", "2");
+    let before = fs::read(file(&store, "work")).unwrap();
+    let mut fork = store.fork(saved.conversation(), 1);
+    fork.keep().unwrap();
+    let id = fork.conversation().id.clone();
+    let titles = |store: &Store| {
+        let mut titles: Vec<String> = store.list().sessions.into_iter().map(|s| s.title).collect();
+        titles.sort();
+        titles
+    };
+    assert_eq!(titles(&store), ["fork at turn 1: one", "one"]);
+    say(&mut fork, "other", "3");
+    drop((saved, fork));
+    assert_eq!(fs::read(file(&store, "work")).unwrap(), before);
+    let fork = store.open(&id).unwrap().saved.conversation().clone();
+    assert_eq!(fork.origin, Some(Origin { id: "work".into(), turns: 1 }));
+    let said: Vec<&str> = fork.turns.iter().map(|turn| turn.user.as_str()).collect();
+    assert_eq!(said, ["one", "other"]);
+    assert_eq!(fork.turns[0].answer.as_ref().unwrap().ids, [1, 2], "the ids came with it");
 }
 
 #[test]

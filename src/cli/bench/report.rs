@@ -1,6 +1,6 @@
 //! What `bench` prints.
 
-use crate::event::ModelReady;
+use crate::event::{ModelReady, Sampling};
 use crate::race::Verdict;
 use crate::stats::{RunStats, Spread, ratio};
 use serde::{Serialize, Serializer};
@@ -86,6 +86,8 @@ pub struct Report {
     ready: ModelReady,
     results: Vec<PromptResult>,
     repeat: usize,
+    /// How tokens are chosen, and the first repeat's seed.
+    settings: (Sampling, u64),
 }
 
 /// The figures of a category, or of all prompts.
@@ -150,9 +152,14 @@ impl Summary {
 }
 
 impl Report {
-    /// Of all results.
-    pub fn new(ready: ModelReady, results: Vec<PromptResult>, repeat: usize) -> Self {
-        Report { ready, results, repeat }
+    /// Of all results; `settings` are how tokens were chosen, and the first repeat's seed.
+    pub fn new(
+        ready: ModelReady,
+        results: Vec<PromptResult>,
+        repeat: usize,
+        settings: (Sampling, u64),
+    ) -> Self {
+        Report { ready, results, repeat, settings }
     }
 
     /// Answers that differ without excuse.
@@ -207,6 +214,8 @@ impl Serialize for Report {
         serde_json::json!({
             "model": self.ready,
             "repeat": self.repeat,
+            "sampling": self.settings.0,
+            "seed": self.settings.1,
             "categories": self.summaries(),
             "prompts": prompts,
         })
@@ -219,8 +228,17 @@ impl fmt::Display for Report {
         let ready = &self.ready;
         writeln!(
             f,
-            "{} on {} ({}), {} threads; {} runs a prompt and mode, in turn",
-            ready.pair, ready.device, ready.device_detail, ready.threads, self.repeat
+            "{} on {} ({}), {} threads; {} runs a prompt and mode, in turn; {}",
+            ready.pair,
+            ready.device,
+            ready.device_detail,
+            ready.threads,
+            self.repeat,
+            match &self.settings {
+                (sampling, _) if sampling.temperature <= 0.0 => "greedy".to_owned(),
+                (sampling, seed) =>
+                    format!("temperature {}, seeds from {seed}", sampling.temperature),
+            }
         )?;
         if let Some(why) = &ready.draft_missing {
             writeln!(f, "plain decoding in both modes: {why}")?;

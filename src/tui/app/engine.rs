@@ -12,6 +12,7 @@ impl App {
         // Of an answer that nobody waits for, only the models that are loaded matter.
         let change = Change::of(&event)
             .filter(|change| self.running.is_some() || matches!(change, Change::Models(_)));
+        let made_by = self.conversation.models.clone();
         let mut effects: Vec<Effect> =
             change.and_then(|change| self.change(change)).into_iter().collect();
         match event {
@@ -21,6 +22,8 @@ impl App {
             }
             EngineEvent::ModelReady(ready) => {
                 self.on_ready(*ready);
+                self.tell_of_other_models(&made_by);
+                self.watch_context();
                 effects.extend(self.play());
             }
             EngineEvent::RunStarted(run) => {
@@ -50,6 +53,7 @@ impl App {
                 if let Some(answer) = open.filter(|answer| answer.finished.is_none()) {
                     answer.finished = Some((reason, totals));
                 }
+                self.watch_context();
             }
             EngineEvent::VerifyCost { context, points } => {
                 self.measuring = false;
@@ -60,6 +64,7 @@ impl App {
             EngineEvent::Error(message) => {
                 self.measuring = false;
                 effects.extend(self.give_back_prompt());
+                self.measure_context();
                 self.tell(Level::Error, in_words(&message));
             }
         }
@@ -69,6 +74,7 @@ impl App {
     /// The engine has ended by itself: what was in progress is over, what was said stays.
     pub(super) fn on_engine_end(&mut self) -> Vec<Effect> {
         let effect = self.give_back_prompt();
+        self.measure_context();
         self.measuring = false;
         self.engine = EngineState::Ended;
         effect.into_iter().collect()

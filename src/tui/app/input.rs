@@ -3,10 +3,12 @@
 use super::{App, Colouring, EngineState, Overlay, Panel};
 use crate::chat::conversation::Change;
 use crate::event::*;
+use crate::text::sanitise_line;
 use crate::tui::action::Action;
 use crate::tui::commands::{self, Command};
 use crate::tui::effect::Effect;
 use crate::tui::events::Input;
+use crate::tui::markdown::code_blocks;
 use crate::tui::theme::{BUILT_IN, Theme};
 use crossterm::event::KeyEvent;
 use std::time::{Duration, Instant};
@@ -19,7 +21,10 @@ impl App {
         match input {
             Input::Key(key) => self.on_key(key, now),
             Input::Paste(text) => {
-                self.composer.paste(&text);
+                match self.picker {
+                    Some(_) => self.paste_in_picker(&text),
+                    None => self.composer.paste(&text),
+                }
                 Vec::new()
             }
             Input::Mouse(mouse) => self.on_mouse(mouse),
@@ -97,7 +102,10 @@ impl App {
             Action::Mode => self.set_mode(None),
             Action::BlockSmaller => self.step_block(false),
             Action::BlockLarger => self.step_block(true),
-            Action::CopyAnswer => return self.copy_answer(),
+            Action::CopyAnswer => return self.copy_answer(None),
+            Action::Fork => return self.fork_here(),
+            Action::Rename => self.begin_renaming(),
+            Action::Editor => return vec![Effect::Edit(self.composer.text())],
             Action::PageUp => self.scroll.by_pages(-1),
             Action::PageDown => self.scroll.by_pages(1),
             Action::ScrollUp => self.scroll.by(-1),
@@ -108,11 +116,28 @@ impl App {
             Action::Complete => {
                 self.composer.complete();
             }
+            Action::Search => self.search(),
             editing => {
                 self.composer.act(editing);
             }
         }
         Vec::new()
+    }
+
+    /// Recall an earlier message, and say what happens.
+    fn search(&mut self) {
+        let key = self.keymap.hint(Action::Search);
+        let (found, looked_for) = self.composer.search();
+        let looked_for = sanitise_line(&looked_for);
+        self.say(
+            Level::Info,
+            match (found, looked_for.is_empty()) {
+                (true, true) => format!("an earlier message; {key} goes on, or write a word first"),
+                (true, false) => format!("an earlier message with \"{looked_for}\"; {key} goes on"),
+                (false, true) => "there is no earlier message".into(),
+                (false, false) => format!("no other earlier message has \"{looked_for}\""),
+            },
+        );
     }
 
     /// Whether the overlay used `action`.
@@ -149,7 +174,7 @@ impl App {
         if self.walk.take().is_some() || self.composer.close_popup() {
             return Vec::new();
         }
-        if std::mem::take(&mut self.editing) {
+        if self.editing.take().is_some() {
             self.composer.take();
             self.notice = None;
             return Vec::new();
@@ -185,10 +210,9 @@ impl App {
         }
         // Enter in the popup takes the chosen command; one that wants more waits for it.
         let popup = self.composer.popup();
-        if let Some(spec) = popup.get(self.composer.chosen())
+        if let Some(chosen) = popup.get(self.composer.chosen())
             && self.composer.complete()
-            && !spec.args.is_empty()
-            && !spec.args.starts_with('[')
+            && chosen.wants_more()
         {
             return Vec::new();
         }
@@ -230,7 +254,7 @@ impl App {
             return Vec::new();
         }
         self.composer.take();
-        self.editing = false;
+        self.editing = None;
         self.notice = None;
         self.run_command(command)
     }
@@ -272,9 +296,10 @@ impl App {
                 self.say(Level::Info, format!("the model {what}, where it can"));
             }
             Command::Retry => return self.retry(),
-            Command::Edit => self.edit(),
+            Command::Edit(turn) => self.edit(turn),
             Command::Undo => return self.undo(),
-            Command::Copy => return self.copy_answer(),
+            Command::Fork(turn) => return self.fork(turn),
+            Command::Copy(block) => return self.copy_answer(block),
             Command::Theme(name) if name.is_empty() => self.pick_theme(),
             Command::Theme(name) => self.set_theme(&name),
             Command::Explain => self.toggle_explain(),
@@ -309,15 +334,25 @@ impl App {
         vec![Effect::Send(Box::new(command))]
     }
 
-    fn copy_answer(&mut self) -> Vec<Effect> {
+    /// Copy the last answer, or one of its code blocks, counted from 1.
+    fn copy_answer(&mut self, block: Option<usize>) -> Vec<Effect> {
         let text = self.transcript.last_answer().map(|answer| answer.content.clone());
-        match text.filter(|text| !text.is_empty()) {
-            Some(text) => self.copy(text).into_iter().collect(),
-            None => {
-                self.say(Level::Warning, "there is no answer to copy");
-                Vec::new()
-            }
+        let Some(text) = text.filter(|text| !text.is_empty()) else {
+            self.say(Level::Warning, "there is no answer to copy");
+            return Vec::new();
+        };
+        let Some(number) = block else { return self.copy(text).into_iter().collect() };
+        let mut blocks = code_blocks(&text);
+        if number > blocks.len() {
+            let has = match blocks.len() {
+                0 => "no code blocks".into(),
+                1 => "one code block".into(),
+                n => format!("{n} code blocks"),
+            };
+            self.say(Level::Warning, format!("the last answer has {has}"));
+            return Vec::new();
         }
+        self.copy(blocks.swap_remove(number - 1).text).into_iter().collect()
     }
 
     fn set_mode(&mut self, mode: Option<Mode>) {

@@ -4,6 +4,7 @@
 mod engine;
 mod input;
 mod mouse;
+mod offers;
 mod picker;
 mod replay;
 mod talk;
@@ -47,6 +48,8 @@ pub enum Event {
     Opened(Box<Conversation>, Vec<String>),
     /// The conversations that can be opened.
     Listed(Listing),
+    /// The person has left the editor: the message, or why it is as it was.
+    Edited(Result<String, String>),
 }
 
 /// How far the engine is.
@@ -164,6 +167,9 @@ impl PlainSteps {
     }
 }
 
+/// The share of the context from which on the person is warned.
+pub const CROWDED: f64 = 0.8;
+
 /// Everything the screen knows.
 #[derive(Debug, Clone)]
 pub struct App {
@@ -173,8 +179,8 @@ pub struct App {
     pub generate: Generate,
     /// What was said, and to whom; what is sent is made from it.
     pub conversation: Conversation,
-    /// Whether the composer has the last message, to be said otherwise.
-    pub editing: bool,
+    /// The turn whose message the composer has, to be said otherwise; counted from 0.
+    pub editing: Option<usize>,
     /// How far the engine is.
     pub engine: EngineState,
     /// The conversation as it is shown.
@@ -219,8 +225,10 @@ pub struct App {
     pub keymap: Keymap,
     /// Plain steps seen in this session.
     pub plain: PlainSteps,
-    /// Tokens in the target's cache.
+    /// Tokens of the conversation: its prompt, and the answer so far.
     pub context_used: usize,
+    /// Whether the person knows that little of the context is left.
+    crowded: bool,
     /// What a verify pass costs, measured: tokens in the cache meanwhile, and the points.
     pub verify_cost: Option<(usize, Vec<CostPoint>)>,
     /// Whether that is being measured.
@@ -266,7 +274,7 @@ impl App {
             pair: start.pair,
             generate: start.generate,
             conversation: Conversation { system: start.system, ..Conversation::default() },
-            editing: false,
+            editing: None,
             engine: EngineState::Loading { stage: "starting".into(), done: 0, total: 0 },
             transcript,
             running: None,
@@ -290,6 +298,7 @@ impl App {
             keymap: start.keymap,
             plain: PlainSteps::default(),
             context_used: 0,
+            crowded: false,
             verify_cost: None,
             measuring: false,
             interrupted: None,
@@ -321,6 +330,11 @@ impl App {
         Some((answer, answer.rounds.last()?, true))
     }
 
+    /// The share of the context that is used; `None` while no limit is known.
+    pub fn context_share(&self) -> Option<f64> {
+        self.model().map(|model| self.context_used as f64 / model.ctx_limit.max(1) as f64)
+    }
+
     fn say(&mut self, level: Level, text: impl Into<String>) {
         self.notice = Some((level, text.into()));
     }
@@ -341,24 +355,19 @@ impl App {
 /// Take in what happened at `now`; the state after it is in `app`, and what is to be done comes
 /// back.
 pub fn update(app: &mut App, event: Event, now: Instant) -> Vec<Effect> {
+    let mut effects = Vec::new();
     match event {
-        Event::Input(input) => app.on_input(input, now),
-        Event::Engine(event) => app.on_engine(event),
-        Event::EngineEnded => app.on_engine_end(),
-        Event::Opened(conversation, notices) => app.on_opened(*conversation, notices),
-        Event::Listed(listing) => {
-            app.pick_conversation(listing);
-            Vec::new()
-        }
-        Event::Told(level, text) => {
-            app.tell(level, text);
-            Vec::new()
-        }
-        Event::Notice(level, text) => {
-            app.say(level, text);
-            Vec::new()
-        }
+        Event::Input(input) => effects = app.on_input(input, now),
+        Event::Engine(event) => effects = app.on_engine(event),
+        Event::EngineEnded => effects = app.on_engine_end(),
+        Event::Opened(conversation, notices) => effects = app.on_opened(*conversation, notices),
+        Event::Listed(listing) => app.pick_conversation(listing),
+        Event::Told(level, text) => app.tell(level, text),
+        Event::Notice(level, text) => app.say(level, text),
+        Event::Edited(outcome) => effects = app.on_edited(outcome),
     }
+    app.offer();
+    effects
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! The conversation: what is asked, taken back, opened. All its changes go through
 //! [`App::change`], which has them written down.
 
-use super::{App, Phase, Running};
-use crate::chat::conversation::{Change, Conversation};
+use super::{App, CROWDED, Phase, Running};
+use crate::chat::conversation::{Change, Conversation, Models};
 use crate::chat::export;
 use crate::event::*;
+use crate::text::sanitise_line;
+use crate::tui::action::Action;
 use crate::tui::effect::Effect;
 use crate::tui::transcript::{Answer, Item, Note, Transcript};
 use std::path::{Path, PathBuf};
@@ -15,14 +17,15 @@ impl App {
         self.conversation.apply(&change).then_some(Effect::Record(change))
     }
 
-    /// Say `text` and ask the engine for an answer. An edited message takes the place of the
-    /// last one.
+    /// Say `text` and ask the engine for an answer. An edited message takes its own place; what
+    /// came after it is gone.
     pub(super) fn ask(&mut self, text: String) -> Vec<Effect> {
-        let changes = if std::mem::take(&mut self.editing) {
-            self.transcript.undo();
-            self.conversation.edit(self.conversation.turns.len().saturating_sub(1), text.clone())
-        } else {
-            vec![Change::User { text: text.clone() }]
+        let changes = match self.editing.take() {
+            Some(turn) => {
+                self.transcript.cut(turn);
+                self.conversation.edit(turn, text.clone())
+            }
+            None => vec![Change::User { text: text.clone() }],
         };
         let mut effects: Vec<Effect> =
             changes.into_iter().filter_map(|change| self.change(change)).collect();
@@ -37,8 +40,17 @@ impl App {
             self.say(Level::Warning, "there is no message to answer again");
             return Vec::new();
         }
+        // The same seed would give the same answer.
+        let what = if self.generate.sampling.temperature > 0.0 {
+            self.generate.seed = self.generate.seed.wrapping_add(1);
+            format!("again, with seed {}", self.generate.seed)
+        } else {
+            "again; without a temperature (/temp T) the text is the same".into()
+        };
         self.transcript.take_back_answer();
-        vec![self.request(self.conversation.messages_for_retry())]
+        let effect = self.request(self.conversation.messages_for_retry());
+        self.say(Level::Info, what);
+        vec![effect]
     }
 
     fn request(&mut self, messages: Vec<ChatMessage>) -> Effect {
@@ -61,20 +73,100 @@ impl App {
         self.walk = None;
         self.transcript.undo();
         self.composer.set(&text);
-        self.change(change).into_iter().collect()
+        let effect = self.change(change);
+        self.measure_context();
+        effect.into_iter().collect()
     }
 
-    /// Put the last message into the composer; sent, it takes its own place.
-    pub(super) fn edit(&mut self) {
-        let Some((_, text)) = self.conversation.undo() else {
-            return self.say(Level::Warning, "there is no message to edit");
+    /// Go on in a copy that ends with this turn (the last one unless given), counted from 1.
+    pub(super) fn fork(&mut self, turn: Option<usize>) -> Vec<Effect> {
+        let turns = self.conversation.turns.len();
+        match turn.unwrap_or(turns) {
+            _ if turns == 0 => self.say(Level::Warning, "nothing was said yet"),
+            turn if turn > turns => self.say(Level::Warning, count_of_turns(turns)),
+            turn => return vec![Effect::Fork(turn)],
+        }
+        Vec::new()
+    }
+
+    /// The same at the answer that is walked.
+    pub(super) fn fork_here(&mut self) -> Vec<Effect> {
+        if self.running.is_some() {
+            let key = self.keymap.hint(Action::Back);
+            self.say(Level::Warning, format!("a fork has to wait for the answer; {key} stops it"));
+            return Vec::new();
+        }
+        let turn = self.walk.map(|walk| {
+            let before = self.transcript.items.iter().take(walk.item);
+            before.filter(|item| matches!(item, Item::User(_))).count()
+        });
+        self.fork(turn)
+    }
+
+    /// Put the message of a turn (the last one unless given, counted from 1) into the composer;
+    /// sent, it takes its own place.
+    pub(super) fn edit(&mut self, turn: Option<usize>) {
+        let turns = self.conversation.turns.len();
+        let at = turn.unwrap_or(turns).checked_sub(1);
+        let Some(at) = at.filter(|at| *at < turns) else {
+            let what = match turns {
+                0 => "there is no message to edit".into(),
+                turns => count_of_turns(turns),
+            };
+            return self.say(Level::Warning, what);
         };
-        self.editing = true;
-        self.composer.set(&text);
-        use crate::tui::action::Action;
+        self.editing = Some(at);
+        self.composer.set(&self.conversation.turns[at].user.clone());
         let [send, leave] = [Action::Submit, Action::Back].map(|action| self.keymap.hint(action));
-        let what = format!("{send} sends it in the place of the last message, {leave} leaves it");
+        let what = match turns - at - 1 {
+            0 => String::new(),
+            1 => "; the turn after it goes then".into(),
+            after => format!("; the {after} turns after it go then"),
+        };
+        let what = format!("{send} sends it in its own place, {leave} leaves it{what}");
         self.say(Level::Info, what);
+    }
+
+    /// Take over what was written in the editor.
+    pub(super) fn on_edited(&mut self, outcome: Result<String, String>) -> Vec<Effect> {
+        match outcome {
+            Ok(text) => self.composer.replace(&text),
+            Err(why) => self.say(Level::Error, why),
+        }
+        // The editor may have had the mouse.
+        vec![Effect::Mouse(self.mouse)]
+    }
+
+    /// Count what the conversation takes of the context, where no answer is being made.
+    pub(super) fn measure_context(&mut self) {
+        self.context_used = self.conversation.context_tokens();
+        self.crowded = self.context_share().is_some_and(|share| share >= CROWDED) && self.crowded;
+    }
+
+    /// Warn, once, when little of the context is left.
+    pub(super) fn watch_context(&mut self) {
+        let Some((share, model)) = self.context_share().zip(self.model()) else { return };
+        let (used, limit) = (self.context_used, model.ctx_limit);
+        let crowded = share >= CROWDED;
+        if crowded && !self.crowded {
+            let then = match self.generate.drop_oldest {
+                true => "The oldest turns are left out when it is full.",
+                false => "Answers end when it is full. /new or /fork TURN makes room.",
+            };
+            let percent = (100.0 * share).floor();
+            let what = format!("{percent:.0} % of the context is used, {used} of {limit} tokens");
+            self.tell(Level::Warning, format!("{what}\n{then}"));
+        }
+        self.crowded = crowded;
+    }
+
+    /// Begin to write another title: as a command, which can be left.
+    pub(super) fn begin_renaming(&mut self) {
+        if self.composer.is_blank() {
+            self.composer.set(&format!("/title {}", self.conversation.title()));
+        } else {
+            self.say(Level::Warning, "a message is being written; /title TEXT gives a title");
+        }
     }
 
     /// Give the conversation a title.
@@ -109,6 +201,7 @@ impl App {
     /// answer from now on. A last message that never got an answer goes into the composer.
     pub(super) fn on_opened(&mut self, next: Conversation, notices: Vec<String>) -> Vec<Effect> {
         let before = std::mem::replace(&mut self.conversation, next);
+        let made_by = self.conversation.models.clone();
         let mut effects = Vec::new();
         if self.conversation.turns.is_empty() {
             effects.extend(self.change(Change::System { text: before.system }));
@@ -126,8 +219,9 @@ impl App {
         self.transcript = Transcript::of(&self.conversation);
         self.walk = None;
         self.selection = None;
-        self.editing = false;
-        self.context_used = 0;
+        self.editing = None;
+        self.crowded = false;
+        self.measure_context();
         self.scroll.follow();
         match self.conversation.turns.len() {
             0 => self.notice = None,
@@ -143,7 +237,23 @@ impl App {
                 self.tell(Level::Warning, notice);
             }
         }
+        if self.model().is_some() {
+            self.tell_of_other_models(&made_by);
+        }
+        self.watch_context();
         effects
+    }
+
+    /// Say so where another target goes on with a conversation than the one that made it.
+    pub(super) fn tell_of_other_models(&mut self, made_by: &Models) {
+        let now = &self.conversation.models;
+        let known = !self.conversation.turns.is_empty() && !made_by.target.is_empty();
+        if !known || made_by.target == now.target {
+            return;
+        }
+        let (made_by, now) = (sanitise_line(&made_by.pair), sanitise_line(&now.pair));
+        let what = format!("this conversation was made with {made_by}; {now} goes on with it");
+        self.tell(Level::Warning, what);
     }
 
     /// What was asked failed. An answer that has begun stays, marked; an earlier answer that
@@ -168,5 +278,12 @@ impl App {
         }
         let (change, _) = self.conversation.undo()?;
         self.change(change)
+    }
+}
+
+fn count_of_turns(turns: usize) -> String {
+    match turns {
+        1 => "there is one turn".into(),
+        turns => format!("there are {turns} turns"),
     }
 }

@@ -114,6 +114,40 @@ fn an_edit_can_be_left() {
     assert_eq!(app.conversation.turns.len(), 2);
 }
 
+/// An earlier message is said otherwise: what came after it goes.
+#[test]
+fn an_earlier_message_is_edited() {
+    let mut app = ready_app();
+    for text in ["one", "two", "three"] {
+        ask(&mut app, text);
+    }
+    submit(&mut app, "/edit 4");
+    assert_eq!(app.notice.as_ref().unwrap().1, "there are 3 turns");
+    app.composer.set("");
+    submit(&mut app, "/edit 2");
+    assert_eq!(app.composer.text(), "two");
+    assert!(app.notice.as_ref().unwrap().1.ends_with("the turn after it goes then"));
+    app.composer.set("");
+    ask(&mut app, "2");
+    let said: Vec<&str> = app.conversation.turns.iter().map(|turn| turn.user.as_str()).collect();
+    assert_eq!((said, app.transcript.items.len()), (vec!["one", "2"], 4));
+    ask(&mut app, "and on");
+    assert_eq!(app.conversation.turns.len(), 3);
+}
+
+#[test]
+fn a_search_says_what_it_finds() {
+    let mut app = ready_app();
+    ask(&mut app, "why is the sky blue?");
+    ask(&mut app, "thank you");
+    app.composer.set("Sky");
+    act(&mut app, Action::Search);
+    assert_eq!(app.composer.text(), "why is the sky blue?");
+    act(&mut app, Action::Search);
+    assert_eq!(app.notice.as_ref().unwrap().1, "no other earlier message has \"Sky\"");
+    assert_eq!(app.composer.text(), "why is the sky blue?");
+}
+
 /// An opened conversation is shown as it was; what never got an answer can be sent again.
 #[test]
 fn a_conversation_is_opened() {
@@ -138,6 +172,173 @@ fn a_conversation_is_opened() {
     let Prompt::Messages(messages) = generate.prompt else { panic!("no messages") };
     assert_eq!(messages.len(), 5);
     assert!(messages[3].ids.is_some());
+}
+
+/// The meter is right at once, and a conversation that fills the context is told of once.
+#[test]
+fn the_context_is_known_when_a_conversation_is_opened() {
+    let mut app = ready_app();
+    ask(&mut app, "one");
+    ask(&mut app, "two");
+    let (used, conversation) = (app.context_used, app.conversation.clone());
+    assert_eq!(used, conversation.context_tokens());
+    happen(&mut app, Event::Opened(Box::default(), Vec::new()));
+    assert_eq!(app.context_used, 0);
+    happen(&mut app, Event::Opened(Box::new(conversation), Vec::new()));
+    assert_eq!(app.context_used, used);
+    submit(&mut app, "/undo");
+    let first = app.conversation.turns[0].answer.as_ref().unwrap();
+    assert_eq!(app.context_used, first.run.prompt_tokens + first.ids.len());
+}
+
+/// From 80 % of the context on the person is warned, once, and again after there was room.
+#[test]
+fn little_context_is_told_once() {
+    let mut app = ready_app();
+    let warnings = |app: &App| {
+        let told = |item: &&Item| matches!(item, Item::Notice(Level::Warning, note) if note.text.contains("context"));
+        app.transcript.items.iter().filter(told).count()
+    };
+    ask(&mut app, "one");
+    let first = app.context_used;
+    ask(&mut app, "two");
+    let EngineState::Ready(model) = &mut app.engine else { panic!("not ready") };
+    // 79 %, then more than 80.
+    model.ctx_limit = app.context_used * 100 / 79;
+    app.watch_context();
+    assert_eq!(warnings(&app), 0);
+    ask(&mut app, "three");
+    assert_eq!(warnings(&app), 1);
+    ask(&mut app, "four");
+    assert_eq!(warnings(&app), 1, "said already");
+    let said = app.notice.clone();
+    assert!(app.context_share().unwrap() > 0.8 && said.is_none(), "{said:?}");
+    for _ in 0..3 {
+        app.composer.set("");
+        submit(&mut app, "/undo");
+    }
+    assert_eq!(app.context_used, first);
+    app.composer.set("");
+    app.generate.drop_oldest = true;
+    (0..3).for_each(|_| ask(&mut app, "again"));
+    assert_eq!(warnings(&app), 1, "the first warning went with the turn that it followed");
+    let Some(Item::Notice(_, note)) =
+        app.transcript.items.iter().rev().find(|item| matches!(item, Item::Notice(..)))
+    else {
+        panic!("no warning")
+    };
+    assert!(note.text.ends_with("oldest turns are left out when it is full."), "{}", note.text);
+}
+
+/// A conversation that another model made says so, when it is opened and when a model comes.
+#[test]
+fn another_model_is_told() {
+    let mut app = ready_app();
+    ask(&mut app, "one");
+    let mut other = app.conversation.clone();
+    other.models.pair = "other pair".into();
+    other.models.target = "another".into();
+    let told = |app: &App| {
+        let text = |item: &Item| match item {
+            Item::Notice(_, note) => note.text.clone(),
+            _ => String::new(),
+        };
+        app.transcript.items.iter().map(text).any(|text| {
+            text == "this conversation was made with other pair; scripted goes on with it"
+        })
+    };
+    assert!(!told(&app));
+    happen(&mut app, Event::Opened(Box::new(other.clone()), Vec::new()));
+    assert!(told(&app));
+    let mut starting = new_app();
+    happen(&mut starting, Event::Opened(Box::new(other), Vec::new()));
+    assert!(!told(&starting), "nothing is loaded yet");
+    for event in play(None) {
+        happen(&mut starting, Event::Engine(event));
+    }
+    assert!(told(&starting));
+}
+
+#[test]
+fn a_fork_ends_with_the_turn_that_is_named_or_walked() {
+    let mut app = ready_app();
+    assert!(submit(&mut app, "/fork").is_empty());
+    for text in ["one", "two", "three"] {
+        ask(&mut app, text);
+    }
+    assert_eq!(submit(&mut app, "/fork"), [Effect::Fork(3)]);
+    assert_eq!(submit(&mut app, "/fork 1"), [Effect::Fork(1)]);
+    assert!(submit(&mut app, "/fork 4").is_empty());
+    assert_eq!(app.notice.as_ref().unwrap().1, "there are 3 turns");
+    app.composer.set("");
+    assert_eq!(act(&mut app, Action::Fork), [Effect::Fork(3)]);
+    act(&mut app, Action::Walk);
+    act(&mut app, Action::Up);
+    assert_eq!(act(&mut app, Action::Fork), [Effect::Fork(2)]);
+    act(&mut app, Action::Walk);
+    // Answers of an earlier session, whose rounds are not known, are walked too.
+    let before = app.conversation.clone();
+    let mut next_day = ready_app();
+    happen(&mut next_day, Event::Opened(Box::new(before), Vec::new()));
+    for turn in [3, 2, 1, 1] {
+        let up = if next_day.walk.is_none() { Action::Walk } else { Action::Up };
+        act(&mut next_day, up);
+        assert_eq!(act(&mut next_day, Action::Fork), [Effect::Fork(turn)]);
+        act(&mut next_day, Action::Right);
+    }
+    ask_partly(&mut app, "four", 8);
+    assert!(act(&mut app, Action::Fork).is_empty());
+}
+
+/// Sampled, another answer is another draw; its seed is shown.
+#[test]
+fn a_retry_draws_anew() {
+    let mut app = ready_app();
+    submit(&mut app, "/temp 0.8");
+    submit(&mut app, "/seed 4");
+    ask(&mut app, "one");
+    let Some(EngineCommand::Generate(again)) = sent(&submit(&mut app, "/retry")) else {
+        panic!("nothing asked")
+    };
+    assert_eq!(again.seed, 5);
+    assert_eq!(app.notice.as_ref().unwrap().1, "again, with seed 5");
+    happen(&mut app, Event::EngineEnded);
+    let mut greedy = ready_app();
+    ask(&mut greedy, "one");
+    let Some(EngineCommand::Generate(again)) = sent(&submit(&mut greedy, "/retry")) else {
+        panic!("nothing asked")
+    };
+    assert_eq!(again.seed, 0);
+}
+
+/// What comes back from the editor is the message; what goes wrong leaves it.
+#[test]
+fn the_editor_writes_the_message() {
+    let mut app = ready_app();
+    app.composer.set("half");
+    assert_eq!(act(&mut app, Action::Editor), [Effect::Edit("half".into())]);
+    happen(&mut app, Event::Edited(Err("it failed".into())));
+    assert_eq!(
+        (app.composer.text().as_str(), &app.notice.as_ref().unwrap().1[..]),
+        ("half", "it failed")
+    );
+    app.mouse = false;
+    let effects = happen(&mut app, Event::Edited(Ok("half and\nwhole".into())));
+    assert_eq!(effects, [Effect::Mouse(false)]);
+    assert_eq!(app.composer.text(), "half and\nwhole");
+}
+
+#[test]
+fn a_title_is_begun_with_its_key() {
+    let mut app = ready_app();
+    ask(&mut app, "one");
+    act(&mut app, Action::Rename);
+    assert_eq!(app.composer.text(), "/title one");
+    act(&mut app, Action::Submit);
+    assert_eq!(app.conversation.title(), "one");
+    app.composer.set("a message");
+    act(&mut app, Action::Rename);
+    assert_eq!(app.composer.text(), "a message");
 }
 
 #[test]
@@ -216,6 +417,17 @@ fn ctrl_c_stops_then_quits() {
     let later = start + Duration::from_secs(2);
     assert_eq!(update(&mut app, ctrl_c(), later), [Effect::Cancel]);
     assert_eq!(update(&mut app, ctrl_c(), later + Duration::from_millis(300)), [Effect::Quit]);
+    // While nothing is done there is nothing to stop, and what is written stays.
+    let mut idle = ready_app();
+    idle.composer.set("half a thought");
+    assert!(update(&mut idle, ctrl_c(), start).is_empty());
+    assert_eq!(idle.composer.text(), "half a thought");
+    assert_eq!(idle.notice.as_ref().unwrap().1, "Ctrl+C again quits");
+    // While the prompt is read.
+    let mut reading = ready_app();
+    ask_partly(&mut reading, "code", 2);
+    assert!(matches!(reading.running.unwrap().phase, Phase::Prefill(..)));
+    assert_eq!(update(&mut reading, ctrl_c(), start), [Effect::Cancel]);
 }
 
 /// B46: Ctrl+C while the model is loaded, or fetched, ends that only.

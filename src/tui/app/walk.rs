@@ -2,8 +2,9 @@
 
 use super::{App, Panel};
 use crate::tui::action::Action;
+use crate::tui::transcript::Answer;
 
-/// The token that is looked at.
+/// The token that is looked at. An answer of an earlier session has none; it is walked as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Walk {
     /// Its answer's place in the transcript.
@@ -15,9 +16,9 @@ pub struct Walk {
 impl App {
     /// Begin at the end of the last answer, or stop walking.
     pub(super) fn toggle_walk(&mut self) {
-        let last = self.transcript.answers().rev().find(|(_, answer)| !answer.tokens.is_empty());
+        let last = self.transcript.answers().next_back();
         self.walk = match (self.walk, last) {
-            (None, Some((item, answer))) => Some(Walk { item, token: answer.tokens.len() - 1 }),
+            (None, Some((item, answer))) => Some(Walk { item, token: last_of(answer) }),
             _ => None,
         };
         if self.walk.is_some() {
@@ -55,15 +56,20 @@ impl App {
     }
 
     fn walk_answers(&mut self, walk: Walk, up: bool) -> bool {
-        let mut answers = self.transcript.answers().filter(|(_, answer)| !answer.tokens.is_empty());
+        let mut answers = self.transcript.answers();
         let next = if up {
             answers.rfind(|(item, _)| *item < walk.item)
         } else {
             answers.find(|(item, _)| *item > walk.item)
         };
         if let Some((item, answer)) = next {
-            self.walk = Some(Walk { item, token: if up { answer.tokens.len() - 1 } else { 0 } });
+            self.walk = Some(Walk { item, token: if up { last_of(answer) } else { 0 } });
         }
         true
     }
+}
+
+/// The place of an answer's last token.
+fn last_of(answer: &Answer) -> usize {
+    answer.tokens.len().saturating_sub(1)
 }

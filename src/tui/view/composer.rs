@@ -50,15 +50,15 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &mut App) -> Position {
 
 /// The commands that what is written may become, above the composer.
 pub fn popup(buffer: &mut Buffer, composer: Rect, app: &App) {
-    let specs = app.composer.popup();
-    if specs.is_empty() {
+    let all = app.composer.popup();
+    if all.is_empty() {
         return;
     }
     let style = |role| app.dress.theme.style(role);
     let room = usize::from(composer.y.saturating_sub(3)).min(10);
     let chosen = app.composer.chosen();
     let first = (chosen + 1).saturating_sub(room);
-    let shown = &specs[first..specs.len().min(first + room)];
+    let shown = &all[first..all.len().min(first + room)];
     let height = shown.len() as u16 + 2;
     let area = Rect {
         x: composer.x + 1,
@@ -69,19 +69,17 @@ pub fn popup(buffer: &mut Buffer, composer: Rect, app: &App) {
     let mut canvas = Canvas::new(buffer, area).window("commands", app);
     let width = canvas.width();
     let ellipsis = app.dress.glyphs.ellipsis;
-    for (y, spec) in shown.iter().enumerate() {
-        let name = format!("/{} {}", spec.name, spec.args);
-        let line = wrap::fit(
-            &format!("{} {}", wrap::fit(&name, NAME, ellipsis), spec.help),
-            width,
-            ellipsis,
-        );
+    for (y, line) in shown.iter().enumerate() {
+        let name = format!("{} {}", line.text, line.args);
+        let help = &line.help;
+        let line =
+            wrap::fit(&format!("{} {help}", wrap::fit(&name, NAME, ellipsis)), width, ellipsis);
         let base = style(Role::Text);
         if first + y == chosen {
             canvas.text(0, y, &line, base.patch(style(Role::Selection)));
         } else {
             let x = canvas.text(0, y, &wrap::fit(&name, NAME, ellipsis), style(Role::Key));
-            let help = wrap::truncate(spec.help, width.saturating_sub(x + 1), ellipsis);
+            let help = wrap::truncate(help, width.saturating_sub(x + 1), ellipsis);
             canvas.text(x + 1, y, &help, style(Role::Muted));
         }
     }

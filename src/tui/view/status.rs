@@ -3,7 +3,7 @@
 use super::paint::{Canvas, bar, dotted};
 use crate::event::{BlockSize, Level, Mode};
 use crate::tui::action::Action;
-use crate::tui::app::{App, EngineState, Phase};
+use crate::tui::app::{App, CROWDED, EngineState, Phase};
 use crate::tui::theme::Role;
 use crate::tui::transcript::level_role;
 use crate::tui::wrap::{self, Piece, Row};
@@ -60,18 +60,20 @@ fn mode(app: &App) -> Piece {
 
 fn context(app: &App, with_bar: bool) -> Row {
     let style = |role| app.dress.theme.style(role);
-    let Some(limit) = app.model().map(|model| model.ctx_limit) else { return Row::new() };
-    let share = app.context_used as f64 / limit.max(1) as f64;
-    let role = if share > 0.9 { Role::Warning } else { Role::Muted };
+    let (Some(model), Some(share)) = (app.model(), app.context_share()) else { return Row::new() };
+    let crowded = share >= CROWDED;
+    let role = if crowded { Role::Warning } else { Role::Muted };
+    let mark = if crowded { "!" } else { "" };
+    let figure = format!(" {mark}{}/{} ", app.context_used, model.ctx_limit);
     if !with_bar {
-        return vec![Piece::new(format!(" {}/{limit} ", app.context_used), style(role))];
+        return vec![Piece::new(figure, style(role))];
     }
     let (full, empty) = bar(share, 8, app);
     vec![
         Piece::new(" context ", style(Role::Muted)),
         Piece::new(full, style(Role::Draft)),
         Piece::new(empty, style(Role::Axis)),
-        Piece::new(format!(" {}/{limit} ", app.context_used), style(role)),
+        Piece::new(figure, style(role)),
     ]
 }
 
@@ -152,8 +154,9 @@ fn hints(app: &App) -> &'static [(Action, &'static str)] {
     match (app.walk.is_some(), app.running.is_some()) {
         (true, _) => &[
             (Action::Back, "leave"),
-            (Action::Right, "next token"),
             (Action::WordRight, "next round"),
+            (Action::Up, "answer before"),
+            (Action::Fork, "fork here"),
         ],
         (_, true) => {
             &[(Action::Back, "stop"), (Action::Explain, "explain"), (Action::Help, "help")]

@@ -1,6 +1,6 @@
 use super::*;
 use crate::tui::action::Action;
-use crate::tui::app::{Colouring, Event};
+use crate::tui::app::{Colouring, EngineState, Event};
 use crate::tui::events::Input;
 use crate::tui::glyphs::ASCII;
 use crate::tui::testing::*;
@@ -186,6 +186,41 @@ fn a_loss_is_said() {
     (0..64).for_each(|_| app.plain.add(3_000));
     let screen = grid(&drawn(&mut app, 120, 40));
     assert!(screen.contains("slower than plain"), "{screen}");
+}
+
+/// The list of conversations, one of them being renamed; and a crowded context.
+#[test]
+fn conversations_to_choose_from() {
+    use crate::chat::conversation::Change;
+    use crate::chat::store::Store;
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path());
+    for text in ["why is the sky blue?", "a question that is much too long for its column, really"]
+    {
+        let mut saved = store.open_or_begin(&text[..1]).unwrap().saved;
+        saved.record(&Change::User { text: text.into() }).unwrap();
+    }
+    let mut listing = store.list();
+    listing.sessions.sort_by(|a, b| b.id.cmp(&a.id));
+    for (day, session) in listing.sessions.iter_mut().enumerate() {
+        session.changed = 1_700_000_000 + 90_000 * day as u64;
+    }
+    let mut app = ready_app();
+    ask(&mut app, "hello");
+    let EngineState::Ready(model) = &mut app.engine else { panic!("not ready") };
+    model.ctx_limit = app.context_used * 100 / 85;
+    happen(&mut app, Event::Listed(listing));
+    insta::assert_snapshot!("conversations_80x24", grid(&drawn(&mut app, 80, 24)));
+    act(&mut app, Action::Rename);
+    insta::assert_snapshot!("renaming_60x16", grid(&drawn(&mut app, 60, 16)));
+}
+
+#[test]
+fn what_may_follow_a_command() {
+    let mut app = ready_app();
+    ask(&mut app, "code please");
+    happen(&mut app, Event::Input(Input::Paste("/copy ".into())));
+    insta::assert_snapshot!("copy_80x24", grid(&drawn(&mut app, 80, 24)));
 }
 
 /// B45: nothing that the model says reaches the terminal as a control.

@@ -106,6 +106,11 @@ fn draw_item(canvas: &mut Canvas<'_>, app: &mut App, index: usize, look: Look<'_
             }
         }
         Item::Answer(answer) => {
+            // Where one is in the conversation; the token itself may not be known.
+            let walked = app.walk.is_some_and(|walk| walk.item == index);
+            if let Some((y, _)) = places.first().filter(|_| walked) {
+                canvas.text(1, *y, app.dress.glyphs.anchor, app.dress.theme.style(Role::Strong));
+            }
             for (y, row) in places {
                 draw_row(canvas, app, index, answer, &row, y, look.width);
             }
