@@ -1,16 +1,13 @@
 //! `dflash-chat`: the chat.
 
 use super::options::{Asked, ConversationOptions, DecodeOptions, ModelOptions};
-use super::start_engine;
+use super::{needs_screen, start_engine};
 use crate::catalog::fit::{self, free_memory};
-use crate::catalog::{self, DEMO_PAIR, Store};
+use crate::catalog::{self, Store};
 use crate::engine::load::DEFAULT_CONTEXT;
-use crate::event::Prompt;
-use crate::settings::{Color, Glyphs};
-use crate::tui::{self, ColorChoice, GlyphChoice, PairChoice, ScreenOptions};
-use anyhow::{Result, bail};
+use crate::tui::{self, PairChoice, ScreenOptions};
+use anyhow::Result;
 use clap::Args;
-use std::io::IsTerminal;
 
 /// Options of the chat.
 #[derive(Debug, Clone, Args)]
@@ -31,36 +28,14 @@ pub struct ChatArgs {
 
 /// Open the chat.
 pub fn run(args: &ChatArgs) -> Result<()> {
-    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        bail!("the chat needs a terminal; `dflash-chat run PROMPT` answers without one");
-    }
-    if std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
-        bail!("this terminal cannot show the chat (TERM=dumb); `dflash-chat run PROMPT` can");
-    }
+    needs_screen("the chat", "dflash-chat run PROMPT")?;
     let asked = Asked::new(&args.model, &args.decode, &args.conversation)?;
-    let values = &asked.settings.values;
-    let selection = asked.settings.selection();
     let options = ScreenOptions {
-        pair: selection.target.or(selection.pair).unwrap_or_else(|| DEMO_PAIR.to_owned()),
-        generate: asked.generate(Prompt::Messages(Vec::new())),
-        system: asked.system(),
-        theme: asked.chosen("theme").then(|| values.theme.clone()),
-        color: match values.color {
-            Color::Auto => ColorChoice::Auto,
-            Color::Always => ColorChoice::Always,
-            Color::Never => ColorChoice::Never,
-        },
-        glyphs: match values.glyphs {
-            Glyphs::Auto => GlyphChoice::Auto,
-            Glyphs::Unicode => GlyphChoice::Unicode,
-            Glyphs::Ascii => GlyphChoice::Ascii,
-        },
-        keymap: None,
         pairs: choices(&asked),
-        replay: None,
         sessions: Some(asked.paths.sessions()),
         resume: args.resume,
         history: Some(asked.paths.data.join("prompts.jsonl")),
+        ..asked.screen()
     };
     tui::run(options, |request| start_engine(&asked.with_pair(&request.pair)))
 }

@@ -15,6 +15,7 @@ mod highlight;
 mod history;
 pub mod keymap;
 mod markdown;
+pub mod picture;
 mod run;
 mod scroll;
 mod shelf;

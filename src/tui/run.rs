@@ -6,17 +6,19 @@ use super::effect::Effect;
 use super::events::{Batch, EventSource, Filter, Input};
 use super::frame::{FrameLimiter, interval};
 use super::keymap::Keymap;
-use super::shelf::Shelf;
+use super::shelf::{self, Shelf};
 use super::terminal::{ScreenBackend, TerminalGuard};
 use super::theme::Theme;
-use super::{history, view};
-use crate::engine::EngineHandle;
+use super::{history, picture, view};
+use crate::engine::lanes::Lanes;
+use crate::engine::{EngineHandle, replay};
 use crate::event::{Envelope, Generate, Level};
+use crate::record::demo::{self, Playlist};
 use anyhow::{Context, Result, anyhow};
 use crossterm::event::EventStream;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::BufWriter;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -37,8 +39,8 @@ pub struct ScreenOptions {
     pub color: ColorChoice,
     /// Marks.
     pub glyphs: GlyphChoice,
-    /// A file of keys that replace the built-in ones.
-    pub keymap: Option<PathBuf>,
+    /// Actions with keys that replace the built-in ones.
+    pub keys: BTreeMap<String, Vec<String>>,
     /// Where messages are kept for Up; `None` keeps none.
     pub history: Option<PathBuf>,
     /// The folder of conversations; `None` keeps none.
@@ -49,6 +51,8 @@ pub struct ScreenOptions {
     pub pairs: Vec<PairChoice>,
     /// A recording that the engine plays, in the place of a chat.
     pub replay: Option<Replay>,
+    /// A playlist that runs by itself until a key is pressed.
+    pub demo: Option<Playlist>,
 }
 
 /// Which engine the screen asks for.
@@ -62,7 +66,7 @@ pub struct EngineRequest {
 /// first time; it is called again for another pair, and after an engine has failed.
 ///
 /// # Errors
-/// A theme or keymap file that cannot be used; a terminal that cannot be drawn to. The terminal
+/// A theme's file or keys that cannot be used; a terminal that cannot be drawn to. The terminal
 /// is as it was in either case.
 pub fn run(
     options: ScreenOptions,
@@ -85,7 +89,7 @@ pub fn run(
 /// The state that a screen with these options starts from.
 ///
 /// # Errors
-/// A theme or keymap file that cannot be used.
+/// A theme's file or keys that cannot be used.
 pub fn new_app(options: &ScreenOptions) -> Result<App> {
     let caps = Caps::detect(options.color);
     let theme = match &options.theme {
@@ -94,15 +98,8 @@ pub fn new_app(options: &ScreenOptions) -> Result<App> {
         None => theme_named(if caps.light { "light" } else { "dark" }, caps.depth)?,
         Some(name) => theme_named(name, caps.depth)?,
     };
-    let keymap = match &options.keymap {
-        None => Keymap::built_in(),
-        Some(path) => {
-            let name = path.display();
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("the keymap {name} cannot be read"))?;
-            Keymap::built_in().patched(&text).map_err(|what| anyhow!("keymap {name}: {what}"))?
-        }
-    };
+    let keymap = Keymap::built_in().with(&options.keys);
+    let keymap = keymap.map_err(|what| anyhow!("the settings under [keys]: {what}"))?;
     Ok(App::new(Start {
         pair: options.pair.clone(),
         generate: options.generate.clone(),
@@ -118,6 +115,7 @@ pub fn new_app(options: &ScreenOptions) -> Result<App> {
         history: options.history.as_deref().map(history::load).unwrap_or_default(),
         pairs: options.pairs.clone(),
         replay: options.replay.clone(),
+        demo: options.demo.clone(),
     }))
 }
 
@@ -137,8 +135,8 @@ fn theme_named(name: &str, depth: Depth) -> Result<Theme> {
 /// What woke the loop.
 enum Woken {
     Input(Option<std::io::Result<crossterm::event::Event>>),
-    Engine(Option<Envelope>),
-    Frame,
+    Engines(Event),
+    Due,
     Signal,
 }
 
@@ -160,7 +158,10 @@ where
 {
     let mut signals = Signals::new()?;
     draw(terminal, app)?;
-    let mut world = World { engine: Some(start(&EngineRequest { pair: app.pair.clone() })), shelf };
+    let mut world = World { engine: None, lanes: None, shelf };
+    for effect in app.begin() {
+        world.perform(effect, terminal, &mut start);
+    }
     let mut limiter = FrameLimiter::default();
     limiter.drawn(Instant::now());
     let mut filter = Filter::default();
@@ -168,9 +169,6 @@ where
     loop {
         while let Some(event) = happened.pop_front() {
             limiter.request();
-            if matches!(event, Event::EngineEnded) {
-                world.engine = None;
-            }
             // The screen of a terminal that was resized or hidden may hold anything.
             if matches!(event, Event::Input(Input::Redraw)) {
                 terminal.autoresize()?;
@@ -178,6 +176,12 @@ where
             for effect in update(app, event, Instant::now()) {
                 if effect == Effect::Quit {
                     return Ok(());
+                }
+                if effect == Effect::Picture {
+                    let screen = terminal.draw(|frame| view::draw(frame, app))?;
+                    let picture = picture::svg(screen.buffer, &app.dress.theme);
+                    happened.push_front(shelf::write_picture(&picture));
+                    continue;
                 }
                 // What comes of an effect is known before anything else happens.
                 if let Some(outcome) = world.perform(effect, terminal, &mut start) {
@@ -190,16 +194,21 @@ where
             draw(terminal, app)?;
             limiter.drawn(now);
         }
-        let due = limiter.due(interval(app.cpu_computes()));
+        let frame = limiter.due(interval(app.cpu_computes()));
+        let due = frame.into_iter().chain(app.due()).min();
         let woken = tokio::select! {
             event = input.next() => Woken::Input(event),
-            envelope = world.next_envelope() => Woken::Engine(envelope),
-            () = sleep_until(due) => Woken::Frame,
+            event = world.next() => Woken::Engines(event),
+            () = sleep_until(due) => Woken::Due,
             () = signals.next() => Woken::Signal,
         };
         match woken {
             Woken::Signal => return Ok(()),
-            Woken::Frame => {}
+            Woken::Due => {
+                if app.due().is_some_and(|due| due <= Instant::now()) {
+                    happened.push_back(Event::Due);
+                }
+            }
             Woken::Input(first) => {
                 let mut batch = Batch::default();
                 let mut next = Some(first);
@@ -212,11 +221,9 @@ where
                 }
                 happened.extend(batch.map(Event::Input));
             }
-            Woken::Engine(first) => {
-                happened.push_back(
-                    first.map_or(Event::EngineEnded, |first| Event::Engine(first.event)),
-                );
-                happened.extend(world.ready_envelopes().map(|more| Event::Engine(more.event)));
+            Woken::Engines(first) => {
+                happened.push_back(first);
+                happened.extend(std::iter::from_fn(|| world.ready()));
             }
         }
     }
@@ -237,19 +244,44 @@ where
 /// What effects work on.
 struct World {
     engine: Option<EngineHandle>,
+    /// The engines of a race.
+    lanes: Option<Lanes>,
     shelf: Shelf,
 }
 
 impl World {
-    async fn next_envelope(&mut self) -> Option<Envelope> {
-        match &mut self.engine {
-            Some(engine) => engine.events.recv().await,
-            None => std::future::pending().await,
+    /// What an engine says next. One that has ended is let go.
+    async fn next(&mut self) -> Event {
+        let World { engine, lanes, .. } = self;
+        let said = async {
+            match engine {
+                Some(engine) => engine.events.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        let raced = async {
+            match lanes {
+                Some(lanes) => lanes.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            envelope = said => envelope.map(engine_event).unwrap_or_else(|| {
+                self.engine = None;
+                Event::EngineEnded
+            }),
+            envelope = raced => envelope.map(lane_event).unwrap_or_else(|| {
+                self.lanes = None;
+                Event::LanesEnded
+            }),
         }
     }
 
-    fn ready_envelopes(&mut self) -> impl Iterator<Item = Envelope> {
-        std::iter::from_fn(|| self.engine.as_mut()?.events.try_recv().ok())
+    /// What an engine has said already.
+    fn ready(&mut self) -> Option<Event> {
+        let said = self.engine.as_mut().and_then(|engine| engine.events.try_recv().ok());
+        let raced = || self.lanes.as_mut().and_then(Lanes::try_next).map(lane_event);
+        said.map(engine_event).or_else(raced)
     }
 
     /// Do `effect`; what came of it, or went wrong, comes back as something that happened.
@@ -275,6 +307,27 @@ impl World {
                 self.engine = None;
                 self.engine = Some(start(&EngineRequest { pair }));
             }
+            Effect::Race { pair, requests } => {
+                let lane = |_| start(&EngineRequest { pair: pair.clone() });
+                let lanes = self
+                    .lanes
+                    .get_or_insert_with(|| Lanes::new(requests.iter().map(lane).collect()));
+                lanes.start(requests);
+            }
+            Effect::PlayTrace(name) => {
+                let recording = demo::trace(name).map(demo::Trace::recording);
+                self.engine = Some(replay::start(recording.unwrap_or_default()));
+            }
+            Effect::StopRace => {
+                if let Some(lanes) = &self.lanes {
+                    lanes.cancel();
+                }
+            }
+            Effect::EndRace => {
+                // Ending an engine waits for what it computes; the screen does not.
+                let lanes = self.lanes.take();
+                std::thread::spawn(move || drop(lanes));
+            }
             Effect::Copy(text) => {
                 let sequence = format!("\x1b]52;c;{}\x07", base64(text.as_bytes()));
                 return terminal.backend_mut().send(&sequence).err().map(|error| {
@@ -291,6 +344,14 @@ impl World {
         }
         None
     }
+}
+
+fn engine_event(envelope: Envelope) -> Event {
+    Event::Engine(envelope.event)
+}
+
+fn lane_event((lane, envelope): (usize, Envelope)) -> Event {
+    Event::Lane(lane, envelope.event)
 }
 
 async fn sleep_until(due: Option<Instant>) {

@@ -198,6 +198,7 @@ impl App {
     /// Ask for another engine.
     pub(super) fn load_pair(&mut self, pair: String) -> Vec<Effect> {
         let stage = format!("starting {pair}");
+        self.asked_pair = pair.clone();
         self.engine = EngineState::Loading { stage, done: 0, total: 0 };
         self.context_used = 0;
         self.verify_cost = None;
