@@ -29,7 +29,7 @@
 //! - [`engine`] is a thread that answers commands with events: the worker, a script, a recording.
 //! - [`chat`] is conversations and the templates that turn them into prompts; [`catalog`] is what
 //!   can run and where it comes from; [`settings`] is what the person prefers.
-//! - [`event`], [`stats`], [`race`] and [`text`] know nobody.
+//! - [`event`], [`stats`], [`slots`], [`race`] and [`text`] know nobody but each other.
 //!
 //! ## The numbers
 //!
@@ -50,6 +50,7 @@ pub mod model;
 pub mod race;
 pub mod record;
 pub mod settings;
+pub mod slots;
 pub mod stats;
 pub mod text;
 pub mod tui;

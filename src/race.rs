@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// taken for the rounding of sums in another order.
 pub const NEAR_TIE: f32 = 0.05;
 
+/// Most tokens of an answer in a race, unless told otherwise: enough to compare, soon over.
+pub const TOKENS: usize = 200;
+
 /// What a comparison of two runs says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
@@ -206,6 +209,13 @@ impl Race {
             }
             _ => {}
         }
+    }
+
+    /// The answer's length that a lane's progress is measured by: that of the longest answer
+    /// which has ended, since all should become the same; `None` before one has.
+    pub fn length(&self) -> Option<usize> {
+        let ended = self.lanes.iter().filter(|lane| lane.transcript.reason.is_some());
+        ended.map(|lane| lane.transcript.ids.len()).max()
     }
 
     /// Whether every lane has ended.

@@ -40,6 +40,13 @@ pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .unwrap_or("an internal error")
 }
 
+/// A token's text on one line, each blank at its start shown as `blank`.
+pub fn blanks_shown(text: &str, blank: &str) -> String {
+    let safe = sanitise_line(text);
+    let trimmed = safe.trim_start_matches(' ');
+    blank.repeat(safe.len() - trimmed.len()) + trimmed
+}
+
 fn is_unsafe(c: char) -> bool {
     (c.is_control() && c != '\n')
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}' | '\u{feff}')
@@ -57,6 +64,7 @@ mod tests {
         assert_eq!(sanitise("\u{9b}31m"), "<U+009B>31m");
         assert_eq!(sanitise("\u{202e}"), "<U+202E>");
         assert_eq!(sanitise_line("a\nb"), "a⏎b");
+        assert_eq!(blanks_shown("  a b\n", "␣"), "␣␣a b⏎");
     }
 
     proptest! {

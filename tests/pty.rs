@@ -8,6 +8,7 @@ mod support;
 
 use dflash_chat::engine::scripted::{Script, ScriptedEngine};
 use dflash_chat::engine::spawn;
+use dflash_chat::record::demo::Playlist;
 use dflash_chat::tui::{ColorChoice, GlyphChoice, ScreenOptions, run};
 use portable_pty::{CommandBuilder, PtySize};
 use std::time::Duration;
@@ -23,6 +24,7 @@ fn screen() {
         pair: "demo".into(),
         color: ColorChoice::Auto,
         glyphs: GlyphChoice::Unicode,
+        demo: (how == "demo").then(|| Playlist::open("tour").unwrap()),
         ..ScreenOptions::default()
     };
     let result = run(options, |_| {
@@ -68,9 +70,51 @@ fn fifty_pasted_lines_stay_in_the_composer() {
     session.wait_for("ready");
     let lines: Vec<String> = (0..50).map(|i| format!("line {i}")).collect();
     session.paste(&lines.join("\r\n"));
-    session.wait_for("line 49");
+    session.wait_for("[pasted 50 lines]");
     let shown = session.shown();
     assert!(shown.contains("ready") && !shown.contains("Paris"), "{shown}");
+    session.send("\x11");
+    assert!(session.ended().0);
+}
+
+/// A race, stopped and then run to its end; the chat goes on afterwards.
+#[test]
+fn a_race_then_the_chat() {
+    let mut session = start("chat", &[]);
+    session.wait_for("ready");
+    session.paste("/race a long answer");
+    session.send("\r");
+    session.wait_for("so far");
+    session.send("\x1b");
+    session.wait_for("a run was stopped");
+    session.send("\x1b");
+    session.wait_until_gone("the race is over");
+    session.paste("/race capital");
+    session.send("\r");
+    session.wait_for("the race is over");
+    session.wait_for("as fast as baseline");
+    session.wait_for("identical for");
+    session.send("\x1b");
+    session.wait_until_gone("the race is over");
+    session.paste("hello");
+    session.send("\r");
+    session.wait_for("tokens ·");
+    session.send("\x11");
+    assert!(session.ended().0);
+}
+
+/// A demo plays a recording by itself; a key stops it, and the keys of a recording steer it.
+#[test]
+fn a_demo_until_a_key() {
+    let mut session = start("demo", &[]);
+    session.wait_for("any key stops");
+    session.wait_for("Slowly first.");
+    session.wait_for("playing");
+    session.send("x");
+    session.wait_for("the demo has stopped");
+    session.wait_for("paused");
+    session.send(".");
+    session.wait_for("Space plays and pauses");
     session.send("\x11");
     assert!(session.ended().0);
 }
@@ -153,6 +197,34 @@ fn no_color_keeps_weight_and_underline() {
     for colour in ["\x1b[38;", "\x1b[48;", "\x1b[31m", "\x1b[32m", "\x1b[36m"] {
         assert!(!raw.contains(colour), "{colour:?} was sent");
     }
+}
+
+/// A recording is shown in the colours that the settings say.
+#[test]
+fn a_replay_follows_the_settings() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path().to_str().unwrap();
+    let replay = |setting: (&str, &str)| {
+        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_dflash-chat"));
+        command.args(["replay", "--demo", "--speed", "8"]);
+        let folders = ["DATA", "CONFIG", "CACHE"].map(|name| format!("DFLASH_CHAT_{name}"));
+        let folders = folders.iter().map(|name| (name.as_str(), home));
+        let settings = folders.chain([("COLORTERM", "truecolor"), setting]);
+        command.env_remove("NO_COLOR");
+        for (name, value) in settings {
+            command.env(name, value);
+        }
+        let mut session = Session::start(command);
+        session.wait_for("at the end");
+        session.send("\x11");
+        session.ended().1
+    };
+    // The blue of the light theme, and that of the dark one.
+    let (light, dark) = ("38;2;10;88;176", "38;2;122;184;245");
+    let raw = replay(("DFLASH_CHAT_THEME", "light"));
+    assert!(raw.contains(light) && !raw.contains(dark));
+    let raw = replay(("DFLASH_CHAT_COLOR", "never"));
+    assert!(!raw.contains("38;2;"), "a colour was sent");
 }
 
 /// A drag with the mouse copies what it covers, through the terminal.

@@ -72,7 +72,7 @@ fn a_replay_is_exported_as_a_cast_and_as_a_picture() {
     let made = dflash_chat(&["replay", "--demo", "--svg", "3", name, "--background", "light"]);
     assert_eq!((made.code, made.err.as_str()), (Some(0), ""));
     let picture = std::fs::read_to_string(&file).unwrap();
-    assert!(picture.starts_with("<svg") && picture.contains(">round 3</text>"), "{picture}");
+    assert!(picture.starts_with("<svg") && picture.contains(">Round 3"), "{picture}");
     for round in ["0", "9999", "x"] {
         let wrong = dflash_chat(&["replay", "--demo", "--svg", round, name]);
         assert_eq!(wrong.code, Some(1));
@@ -102,6 +102,25 @@ fn what_run_records_is_replayed_and_so_is_its_output() {
     let plain = dflash_chat(&["replay", name, "--format", "json"]);
     let plain: Value = serde_json::from_str(&plain.out).unwrap();
     assert_eq!((&plain["text"], &plain["header"]), (&json["text"], &Value::Null));
+}
+
+#[test]
+fn a_demo_needs_a_playlist_and_a_terminal() {
+    let list = dflash_chat(&["demo", "--list"]);
+    assert_eq!((list.code, list.err.as_str()), (Some(0), ""));
+    assert!(["tour", "races"].iter().all(|name| list.out.contains(name)), "{}", list.out);
+    let folder = tempfile::tempdir().unwrap();
+    let wrong = folder.path().join("wrong.toml");
+    std::fs::write(&wrong, "title = 't'\nitem = []\n").unwrap();
+    for (playlist, says) in [
+        ("nothing", "neither a playlist (tour, races) nor"),
+        (wrong.to_str().unwrap(), "shows nothing"),
+        ("tour", "the demo needs a terminal"),
+    ] {
+        let outcome = dflash_chat(&["demo", playlist]);
+        assert_eq!((outcome.code, outcome.out.as_str()), (Some(1), ""));
+        assert!(outcome.err.contains(says) && outcome.err.lines().count() == 1, "{}", outcome.err);
+    }
 }
 
 #[test]

@@ -45,9 +45,24 @@ where
     P: FnOnce(UnboundedSender<Event>) -> F,
     F: Future<Output = ()>,
 {
+    let options = ScreenOptions { pair: "demo".into(), ..ScreenOptions::default() };
+    session_as(options, shelf, size, pace, person)
+}
+
+/// A session that starts with `options`.
+fn session_as<F, P>(
+    options: ScreenOptions,
+    shelf: Shelf,
+    size: (u16, u16),
+    pace: f32,
+    person: P,
+) -> (String, Vec<String>)
+where
+    P: FnOnce(UnboundedSender<Event>) -> F,
+    F: Future<Output = ()>,
+{
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let options = ScreenOptions { pair: "demo".into(), ..ScreenOptions::default() };
         let mut app = new_app(&options).unwrap();
         let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
         let (sender, mut input) = tokio::sync::mpsc::unbounded_channel();
@@ -114,9 +129,66 @@ fn an_engine_that_panics_is_replaced_on_request() {
         pause(300).await;
         keys.send(ctrl('q')).unwrap();
     });
-    assert_eq!(asked, ["demo", "scripted"]);
+    assert_eq!(asked, ["demo", "demo"]);
     assert!(screen.contains("the engine stopped: the script said so"), "{screen}");
     assert!(screen.contains("Paris is the capital"), "{screen}");
+}
+
+/// A race has engines of its own: the next answer is what it would have been without it, and what
+/// the chat's engine has in its cache is used.
+#[test]
+fn a_race_leaves_the_chat_as_it_was() {
+    let talk = |race: bool| {
+        session((200, 50), 0.0, move |keys| async move {
+            let say = |text: &str| {
+                keys.send(Event::Paste(text.into())).unwrap();
+                keys.send(key(KeyCode::Enter)).unwrap();
+            };
+            say("show me some code");
+            pause(500).await;
+            if race {
+                say("/race something else --repeat 2");
+                pause(900).await;
+                keys.send(key(KeyCode::Esc)).unwrap();
+                say("/race");
+                pause(30).await;
+                keys.send(key(KeyCode::Esc)).unwrap();
+                pause(600).await;
+                keys.send(key(KeyCode::Esc)).unwrap();
+            }
+            say("and now?");
+            pause(500).await;
+            keys.send(ctrl('q')).unwrap();
+        })
+    };
+    let (raced, asked) = talk(true);
+    let (plain, _) = talk(false);
+    let footer = |screen: &str| {
+        let line = screen.lines().rev().find(|line| line.contains("reused")).unwrap_or_default();
+        line.split("prompt").nth(1).unwrap_or_default().chars().take(20).collect::<String>()
+    };
+    assert_eq!(asked, ["demo"; 5]);
+    assert!(raced.contains("faster; identical for"), "{raced}");
+    assert!(!footer(&plain).is_empty(), "{plain}");
+    assert_eq!(footer(&raced), footer(&plain), "{raced}");
+}
+
+#[test]
+fn a_demo_runs_by_itself_until_a_key() {
+    let playlist = "title = 'Two'\n[[item]]\ncaption = 'first'\nprompt = 'a'\npace = 8\n\
+                    trace = 'math'\nrest = 0\n[[item]]\ncaption = 'second'\nprompt = 'b'\nrest = 60\n";
+    let demo = dflash_chat::record::demo::Playlist::parse(playlist).unwrap();
+    let options = ScreenOptions { pair: "demo".into(), demo: Some(demo), ..Default::default() };
+    let (screen, asked) =
+        session_as(options, Shelf::default(), (100, 30), 0.0, |keys| async move {
+            pause(1500).await;
+            keys.send(key(KeyCode::Enter)).unwrap();
+            pause(100).await;
+            keys.send(ctrl('q')).unwrap();
+        });
+    assert!(screen.contains("the demo has stopped: this is the chat now"), "{screen}");
+    assert!(screen.contains("Paris is the capital"), "{screen}");
+    assert_eq!(asked, ["demo"]);
 }
 
 /// B42 and B46: the window changes its size all the time while text streams, and Esc stops it.

@@ -1,18 +1,15 @@
 //! `dflash-chat`: the chat.
 
 use super::options::{Asked, ConversationOptions, DecodeOptions, ModelOptions};
-use super::start_engine;
+use super::{needs_screen, start_engine};
 use crate::catalog::fit::{self, free_memory};
 use crate::catalog::{self, Store};
 use crate::chat::store::Store as Conversations;
 use crate::engine::load::DEFAULT_CONTEXT;
-use crate::event::Prompt;
-use crate::settings::{Color, Glyphs};
 use crate::text::sanitise_line;
-use crate::tui::{self, ColorChoice, GlyphChoice, PairChoice, ScreenOptions};
-use anyhow::{Result, bail};
+use crate::tui::{self, PairChoice, ScreenOptions};
+use anyhow::Result;
 use clap::Args;
-use std::io::IsTerminal;
 
 /// Options of the chat.
 #[derive(Debug, Clone, Args)]
@@ -33,37 +30,17 @@ pub struct ChatArgs {
 
 /// Open the chat.
 pub fn run(args: &ChatArgs) -> Result<()> {
-    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        bail!("the chat needs a terminal; `dflash-chat run PROMPT` answers without one");
-    }
-    if std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
-        bail!("this terminal cannot show the chat (TERM=dumb); `dflash-chat run PROMPT` can");
-    }
+    needs_screen("the chat", "dflash-chat run PROMPT")?;
     let asked = Asked::new(&args.model, &args.decode, &args.conversation)?;
-    let values = &asked.settings.values;
     let resumed = if args.resume { pair_to_resume(&asked) } else { Resumed::default() };
     let options = ScreenOptions {
         pair: resumed.pair.unwrap_or_else(|| asked.pair()),
         notices: resumed.notice.into_iter().collect(),
-        generate: asked.generate(Prompt::Messages(Vec::new())),
-        system: asked.system(),
-        theme: asked.chosen("theme").then(|| values.theme.clone()),
-        color: match values.color {
-            Color::Auto => ColorChoice::Auto,
-            Color::Always => ColorChoice::Always,
-            Color::Never => ColorChoice::Never,
-        },
-        glyphs: match values.glyphs {
-            Glyphs::Auto => GlyphChoice::Auto,
-            Glyphs::Unicode => GlyphChoice::Unicode,
-            Glyphs::Ascii => GlyphChoice::Ascii,
-        },
-        keys: asked.settings.keys.clone(),
         pairs: choices(&asked),
-        replay: None,
         sessions: Some(asked.paths.sessions()),
         resume: args.resume,
         history: Some(asked.paths.data.join("prompts.jsonl")),
+        ..asked.screen()
     };
     tui::run(options, |request| start_engine(&asked.with_pair(&request.pair)))
 }

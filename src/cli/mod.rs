@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod chat;
 pub mod config;
+pub mod demo;
 pub mod doctor;
 pub mod models;
 pub mod options;
@@ -16,10 +17,10 @@ use crate::catalog::CatalogError;
 use crate::engine::scripted::{Script, ScriptedEngine};
 use crate::engine::{self, CancelToken, Engine, EngineHandle};
 use crate::event::Message;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{CommandFactory, Parser, Subcommand};
 use options::Asked;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,6 +43,8 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Baseline against speculative decoding on one prompt, side by side
     Race(Box<race::RaceArgs>),
+    /// A playlist that runs by itself, for an audience
+    Demo(demo::DemoArgs),
     /// Play a recorded answer; needs no model
     Replay(replay::ReplayArgs),
     /// What can run, and where it comes from
@@ -64,6 +67,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Some(Command::Run(args)) => done(run::run(&args)),
         Some(Command::Bench(args)) => done(bench::run(&args)),
         Some(Command::Race(args)) => done(race::run(&args)),
+        Some(Command::Demo(args)) => done(demo::run(&args)),
         Some(Command::Replay(args)) => done(replay::run(&args)),
         Some(Command::Models(args)) => models::run(args),
         Some(Command::Config(args)) => config::run(args),
@@ -110,6 +114,22 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[derive(Debug, thiserror::Error)]
 #[error("stopped")]
 pub struct Cancelled;
+
+/// Whether this terminal can do more than lines.
+pub fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+/// Refuse where there is no terminal that can show `what`; `instead` needs none.
+pub fn needs_screen(what: &str, instead: &str) -> Result<()> {
+    let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    ensure!(terminal, "{what} needs a terminal; `{instead}` does not");
+    ensure!(
+        !is_dumb(),
+        "this terminal cannot show {what} (TERM=dumb); `{instead}` needs no screen"
+    );
+    Ok(())
+}
 
 /// Start the engine that was asked for.
 pub fn start_engine(asked: &Asked) -> EngineHandle {

@@ -4,7 +4,10 @@ use crate::catalog::{self, DEMO_PAIR, Selection, Store};
 use crate::engine::load::{LoadRequest, Place};
 use crate::event::{BlockSize, Generate, Mode, Prompt};
 use crate::model::ops::Quantise;
-use crate::settings::{ContextFull, Device, Origin, Paths, Quant, Settings, Sources};
+use crate::settings::{
+    Color, ContextFull, Device, Glyphs, Origin, Paths, Quant, Settings, Sources,
+};
+use crate::tui::{ColorChoice, GlyphChoice, ScreenOptions};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -267,6 +270,30 @@ impl Asked {
             stop: self.stop.clone(),
             thinking: values.thinking,
             drop_oldest: values.context_full == ContextFull::DropOldest,
+        }
+    }
+
+    /// How the screen looks, and what it asks for.
+    pub fn screen(&self) -> ScreenOptions {
+        let values = &self.settings.values;
+        let selection = self.settings.selection();
+        ScreenOptions {
+            pair: selection.target.or(selection.pair).unwrap_or_else(|| DEMO_PAIR.to_owned()),
+            generate: self.generate(Prompt::Messages(Vec::new())),
+            system: self.system(),
+            theme: self.chosen("theme").then(|| values.theme.clone()),
+            color: match values.color {
+                Color::Auto => ColorChoice::Auto,
+                Color::Always => ColorChoice::Always,
+                Color::Never => ColorChoice::Never,
+            },
+            glyphs: match values.glyphs {
+                Glyphs::Auto => GlyphChoice::Auto,
+                Glyphs::Unicode => GlyphChoice::Unicode,
+                Glyphs::Ascii => GlyphChoice::Ascii,
+            },
+            keys: self.settings.keys.clone(),
+            ..ScreenOptions::default()
         }
     }
 

@@ -2,12 +2,12 @@
 
 use super::options::{Asked, ConversationOptions, DecodeOptions, ModelOptions};
 use super::run::{first_prompt, read_prompt};
-use super::{Cancelled, Interrupt, engine_error, interrupt, start_engine};
+use super::{Cancelled, Interrupt, engine_error, interrupt, is_dumb, start_engine};
 use crate::engine::EngineHandle;
 use crate::engine::lanes::Lanes;
 use crate::event::{BlockSize, EngineEvent, Generate, Mode, ModelReady};
 use crate::race::report::RaceReport;
-use crate::race::{LaneKind, Race};
+use crate::race::{LaneKind, Race, TOKENS};
 use crate::stats::ratio;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -66,12 +66,11 @@ pub fn run(args: &RaceArgs) -> Result<()> {
     let plain = args.conversation.no_chat_template;
     let prompt = first_prompt(text.clone(), asked.system(), plain);
     let mut request = asked.generate(prompt);
-    request.max_tokens = args.decode.max_tokens.map_or(200, |n| n as usize);
+    request.max_tokens = args.decode.max_tokens.map_or(TOKENS, |n| n as usize);
 
     let (engines, ready, interrupted) = load(&asked, kinds.len())?;
     let mut lanes = Lanes::new(engines);
-    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    let bars = args.format == RaceFormat::Text && std::io::stderr().is_terminal() && !dumb;
+    let bars = args.format == RaceFormat::Text && std::io::stderr().is_terminal() && !is_dumb();
     let mut bars = bars.then(Bars::default);
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let mut races = Vec::new();

@@ -1,6 +1,7 @@
 //! `dflash-chat replay`: a recorded answer, played or exported. No model is needed.
 
-use super::{Cancelled, engine_error, interrupt};
+use super::options::{Asked, ConversationOptions, DecodeOptions, ModelOptions};
+use super::{Cancelled, engine_error, interrupt, is_dumb};
 use crate::engine::replay;
 use crate::event::{
     EngineCommand, EngineEvent, Envelope, FinishReason, ModelReady, ReplayControl, Round,
@@ -9,10 +10,10 @@ use crate::event::{
 use crate::race::Transcript;
 use crate::record::asciicast::{self, heading};
 use crate::record::demo::{TRACES, trace};
-use crate::record::strip::{Line, lines, render, strip};
-use crate::record::svg::{Background, svg};
+use crate::record::strip::{Line, lines, render};
 use crate::record::timeline::{SPEEDS, Timeline};
-use crate::record::{Header, Recording, Run};
+use crate::record::{Header, Recording};
+use crate::settings::Color;
 use crate::text::sanitise;
 use crate::tui::{self, Replay, ScreenOptions};
 use anyhow::{Context, Result, bail};
@@ -68,6 +69,15 @@ fn speed(text: &str) -> std::result::Result<f32, String> {
     }
 }
 
+/// Which background a picture has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Background {
+    /// As the dark theme
+    Dark,
+    /// As the light theme
+    Light,
+}
+
 /// Run the command.
 pub fn run(args: &ReplayArgs) -> Result<()> {
     if args.list {
@@ -92,15 +102,21 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
     };
     recording.runs = vec![run];
     if let Some([round, path]) = args.svg.as_deref() {
-        return picture(&recording.runs[0], round, Path::new(path), args.background);
+        return picture(&recording, round, Path::new(path), args.background);
     }
-    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let (model, decode) = (ModelOptions::default(), DecodeOptions::default());
+    let asked = Asked::new(&model, &decode, &ConversationOptions::default())?;
+    let dumb = is_dumb();
     let terminal = std::io::stdout().is_terminal();
     if args.format.is_none() && terminal && std::io::stdin().is_terminal() && !dumb {
-        return screen(recording, args.speed);
+        return screen(recording, args.speed, &asked);
     }
     let mut out = std::io::stdout().lock();
-    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let no_colour = match asked.settings.values.color {
+        Color::Never => true,
+        Color::Always => false,
+        Color::Auto => std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
+    };
     match args.format.unwrap_or(ReplayFormat::Text) {
         ReplayFormat::Text if terminal => {
             drop(out);
@@ -143,7 +159,7 @@ fn text(out: &mut impl Write, recording: &Recording) -> Result<()> {
 }
 
 /// Play on the screen.
-fn screen(recording: Recording, speed: f32) -> Result<()> {
+fn screen(recording: Recording, speed: f32, asked: &Asked) -> Result<()> {
     let pair = recording.ready.as_ref().map(|ready| ready.pair.clone());
     let options = ScreenOptions {
         pair: pair.unwrap_or_default(),
@@ -153,7 +169,7 @@ fn screen(recording: Recording, speed: f32) -> Result<()> {
             speed,
             paused: false,
         }),
-        ..ScreenOptions::default()
+        ..asked.screen()
     };
     tui::run(options, |_| replay::start(recording.clone()))
 }
@@ -235,12 +251,11 @@ fn jsonl(out: &mut impl Write, recording: &Recording) -> Result<()> {
     Ok(())
 }
 
-fn picture(run: &Run, number: &str, path: &Path, background: Background) -> Result<()> {
-    let rounds = run.rounds().count();
+fn picture(recording: &Recording, number: &str, path: &Path, ground: Background) -> Result<()> {
     let index = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-    let Some(round) = index.and_then(|index| run.rounds().nth(index)) else {
-        bail!("there is no round {number}; the answer has {rounds}")
+    let Some(index) = index else {
+        bail!("there is no round {number}; the answer has {}", recording.runs[0].rounds().count())
     };
-    std::fs::write(path, svg(&strip(round, usize::MAX), background))
-        .with_context(|| format!("cannot write {}", path.display()))
+    let picture = tui::picture::round(recording, index, ground == Background::Light)?;
+    std::fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -4,6 +4,7 @@
 use super::EngineHandle;
 use super::pacer::Track;
 use crate::event::{EngineCommand, Envelope, Generate};
+use futures_util::FutureExt;
 use std::task::Poll;
 
 /// The lanes of a race.
@@ -16,7 +17,8 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Make engines that are ready the lanes of a race.
+    /// Make engines the lanes of a race. They may still be loading: a race that starts meanwhile
+    /// begins when all are there.
     pub fn new(engines: Vec<EngineHandle>) -> Lanes {
         let track = Track::default();
         for (lane, engine) in engines.iter().enumerate() {
@@ -53,6 +55,11 @@ impl Lanes {
             if open { Poll::Pending } else { Poll::Ready(None) }
         })
         .await
+    }
+
+    /// An event that is there already.
+    pub fn try_next(&mut self) -> Option<(usize, Envelope)> {
+        self.next().now_or_never().flatten()
     }
 
     /// Stop all lanes; each still tells that it ended.

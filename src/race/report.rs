@@ -125,7 +125,7 @@ impl fmt::Display for RaceReport {
                 "\n{} against {}: {median:.2}×{spread}, {}; {}",
                 lane.kind,
                 first.kind,
-                in_words(median),
+                Pace::of(median),
                 lane.verdict
             )?;
         }
@@ -134,10 +134,33 @@ impl fmt::Display for RaceReport {
 }
 
 /// What a speed-up means.
-fn in_words(speedup: f64) -> &'static str {
-    match speedup {
-        x if x >= 1.005 => "faster",
-        x if x > 0.995 => "as fast",
-        _ => "slower",
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// It pays.
+    Faster,
+    /// No difference that would show.
+    Same,
+    /// It is a loss.
+    Slower,
+}
+
+impl Pace {
+    /// What `speedup` means.
+    pub fn of(speedup: f64) -> Pace {
+        match speedup {
+            x if x >= 1.005 => Pace::Faster,
+            x if x > 0.995 => Pace::Same,
+            _ => Pace::Slower,
+        }
+    }
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Pace::Faster => "faster",
+            Pace::Same => "as fast",
+            Pace::Slower => "slower",
+        })
     }
 }

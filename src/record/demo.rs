@@ -66,8 +66,9 @@ pub struct Item {
     pub prompt: String,
     /// One answer, or a race of baseline against speculative.
     #[serde(default)]
-    pub show: Show,
-    /// Times the real speed, 0.1 to 8; slower than 1 only in a replay.
+    pub show: What,
+    /// Times the real speed, 0.1 to 8. Only a recording plays at another speed than its own, so
+    /// one that is not 1 plays `trace`, a model or not.
     #[serde(default = "real")]
     pub pace: f32,
     /// Seconds to stand still afterwards.
@@ -80,10 +81,10 @@ pub struct Item {
     pub trace: Option<String>,
 }
 
-/// How an item of a playlist is shown.
+/// What an item of a playlist shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
-pub enum Show {
+pub enum What {
     /// One answer.
     #[default]
     Single,
@@ -110,6 +111,21 @@ pub const PLAYLISTS: [(&str, &str); 2] = [
 ];
 
 impl Playlist {
+    /// The playlist of that name, or in that file.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be used.
+    pub fn open(name: &str) -> Result<Playlist> {
+        if let Some((_, text)) = PLAYLISTS.iter().find(|(known, _)| *known == name) {
+            return Playlist::parse(text);
+        }
+        let text = std::fs::read_to_string(name).with_context(|| {
+            let known: Vec<&str> = PLAYLISTS.iter().map(|(name, _)| *name).collect();
+            format!("`{name}` is neither a playlist ({}) nor a playlist's file", known.join(", "))
+        })?;
+        Playlist::parse(&text).with_context(|| format!("the playlist {name}"))
+    }
+
     /// Read a playlist.
     ///
     /// # Errors
@@ -120,6 +136,10 @@ impl Playlist {
         for (i, item) in playlist.item.iter().enumerate() {
             let number = i + 1;
             ensure!((0.1..=8.0).contains(&item.pace), "item {number}: pace goes from 0.1 to 8");
+            ensure!(
+                item.pace == 1.0 || item.trace.is_some(),
+                "item {number}: a pace needs a trace, since only a recording can have one"
+            );
             ensure!((0.0..=600.0).contains(&item.rest), "item {number}: rest goes from 0 to 600");
             ensure!(item.max_tokens > 0, "item {number}: max_tokens is at least 1");
             ensure!(!item.prompt.trim().is_empty(), "item {number}: the prompt is empty");
@@ -170,6 +190,7 @@ mod tests {
         assert_eq!(Playlist::parse(&item("")).unwrap().item[0].pace, 1.0);
         for (text, says) in [
             (item("pace = 0"), "pace goes from"),
+            (item("pace = 2"), "needs a trace"),
             (item("rest = nan"), "rest goes from"),
             (item("trace = 'x'"), "`x`"),
             (item("speed = 1"), "not a playlist"),

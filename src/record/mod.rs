@@ -10,7 +10,6 @@ pub mod asciicast;
 pub mod demo;
 mod read;
 pub mod strip;
-pub mod svg;
 pub mod timeline;
 mod write;
 

@@ -2,7 +2,8 @@
 //! the exports are made of them.
 
 use crate::event::{EngineEvent, Round};
-use crate::text::sanitise_line;
+use crate::slots::{Fate, in_words, slots};
+use crate::text::{blanks_shown, sanitise_line};
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
@@ -138,46 +139,16 @@ fn ms(us: u64) -> String {
     format!("{:.1} ms", us as f64 / 1e3)
 }
 
-/// A slot of a block: draft, its chance, the target's wish, the mark, and their ink.
-struct Slot {
-    draft: String,
-    chance: Option<f32>,
-    target: String,
-    mark: &'static str,
-    ink: Ink,
-}
-
-fn slots(round: &Round) -> Vec<Slot> {
-    let target = |i: usize| round.target.get(i).map_or(String::new(), |t| visible(&t.text));
-    let anchor = visible(&round.anchor.text);
-    let mut slots = vec![Slot {
-        draft: anchor,
-        chance: None,
-        target: String::new(),
-        mark: "▸",
-        ink: Ink::Anchor,
-    }];
-    for (i, draft) in round.drafted.iter().enumerate() {
-        let (mark, ink) = match i.cmp(&round.accepted) {
-            std::cmp::Ordering::Less => ("✓", Ink::Accepted),
-            std::cmp::Ordering::Equal if !round.is_cut() => ("✗→", Ink::Rejected),
-            _ => ("·", Ink::Dropped),
-        };
-        let (draft, chance) = (visible(&draft.text), Some(draft.prob));
-        slots.push(Slot { draft, chance, target: target(i), mark, ink });
+/// The mark of what became of a slot, and how the slot looks.
+fn mark(fate: Fate) -> (&'static str, Ink) {
+    match fate {
+        Fate::Anchor => ("▸", Ink::Anchor),
+        Fate::Accepted => ("✓", Ink::Accepted),
+        Fate::Rejected => ("✗→", Ink::Rejected),
+        Fate::Discarded => ("·", Ink::Dropped),
+        Fate::Unsent => ("–", Ink::Dropped),
+        Fate::Bonus | Fate::Plain => ("+", Ink::Own),
     }
-    if !round.rejected() && !round.is_cut() {
-        let target = target(round.accepted);
-        slots.push(Slot { draft: String::new(), chance: None, target, mark: "+", ink: Ink::Own });
-    }
-    slots.extend(round.unsent.iter().map(|draft| Slot {
-        draft: visible(&draft.text),
-        chance: Some(draft.prob),
-        target: String::new(),
-        mark: "–",
-        ink: Ink::Dropped,
-    }));
-    slots
 }
 
 /// A round in five lines: what it did; the drafts, how sure the draft was of each, what the
@@ -185,19 +156,11 @@ fn slots(round: &Round) -> Vec<Slot> {
 /// counted at the end.
 pub fn strip(round: &Round, columns: usize) -> Vec<Line> {
     const WIDEST: usize = 12;
-    let drafts = round.drafted.len();
-    let did = match (drafts, round.rejected()) {
-        (0, _) => "plain step, nothing drafted".into(),
-        _ if round.is_cut() => {
-            format!("{} of {drafts} drafts kept, the answer ends", round.accepted)
-        }
-        (_, true) => format!("{} of {drafts} drafts kept, then a correction", round.accepted),
-        (_, false) => format!("all {drafts} drafts kept, and a bonus"),
-    };
     let n = round.committed.len();
+    let s = if n == 1 { "" } else { "s" };
     let title = vec![
         span(format!("round {}", round.index.saturating_add(1)), Ink::Title),
-        span(format!("  {did}: {n} token{}", if n == 1 { "" } else { "s" }), Ink::Plain),
+        span(format!("  {} = {n} token{s}", in_words(round)), Ink::Plain),
         span(
             format!(
                 "  {} = draft {:.1} + verify {:.1} + other {:.1}",
@@ -213,28 +176,34 @@ pub fn strip(round: &Round, columns: usize) -> Vec<Line> {
         .iter()
         .map(|name| vec![span(*name, Ink::Muted)])
         .collect();
-    let slots = slots(round);
+    let slots = slots(round, visible);
     let mut used = 8;
     for (i, slot) in slots.iter().enumerate() {
-        let cells = width(&slot.draft).max(width(&slot.target)).clamp(2, WIDEST);
+        let (mark, ink) = mark(slot.fate);
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let (draft, target) = (text(&slot.draft), text(&slot.target));
+        let cells = width(&draft).max(width(&target)).clamp(2, WIDEST);
         let more = if i + 1 < slots.len() { 4 } else { 0 };
         if used + cells + 1 + more > columns {
             rows[0].push(span(format!("+{}", slots.len() - i), Ink::Muted));
             break;
         }
         used += cells + 1;
-        let wished = if slot.ink == Ink::Rejected { Ink::Own } else { slot.ink };
+        // A mark is not struck through with the draft that it judges.
+        let (wished, judged) = match ink {
+            Ink::Rejected => (Ink::Own, Ink::Own),
+            Ink::Anchor => (Ink::Anchor, Ink::Muted),
+            ink => (ink, ink),
+        };
         let texts = [
-            (slot.draft.as_str(), slot.ink),
-            (bar(slot.chance), Ink::Chance),
-            (slot.target.as_str(), wished),
-            (slot.mark, if slot.ink == Ink::Anchor { Ink::Muted } else { slot.ink }),
+            (draft.as_str(), ink),
+            (bar(slot.prob), Ink::Chance),
+            (target.as_str(), wished),
+            (mark, judged),
         ];
         for (row, (text, ink)) in rows.iter_mut().zip(texts) {
             let text = fit(text, cells);
             let rest = " ".repeat(cells + 1 - width(&text).min(cells));
-            // Marks are not struck through with the draft that they judge.
-            let ink = if text == "✗→" { Ink::Own } else { ink };
             row.extend([span(text, ink), span(rest, Ink::Plain)]);
         }
     }
@@ -250,9 +219,7 @@ fn bar(chance: Option<f32>) -> &'static str {
 
 /// A token's text with the blanks at its start visible.
 fn visible(text: &str) -> String {
-    let safe = sanitise_line(text);
-    let trimmed = safe.trim_start_matches(' ');
-    "␣".repeat(safe.len() - trimmed.len()) + trimmed
+    blanks_shown(text, "␣")
 }
 
 /// `text` in at most `cells` cells, cut between graphemes.
@@ -309,7 +276,7 @@ mod tests {
     #[test]
     fn a_round_shows_drafts_wishes_and_outcomes() {
         insta::assert_snapshot!(text(&round(), 80), @r"
-        round 12  1 of 3 drafts kept, then a correction: 2 tokens  11.2 ms = draft 2.1 + verify 9.0 + other 0.1
+        round 12  kept 1 of 3, +1 correction = 2 tokens  11.2 ms = draft 2.1 + verify 9.0 + other 0.1
         draft   The ␣capital ␣in ␣東京 ,
         chance      ██       ▃▃  ▁▁    ▁▁
         target      ␣capital ␣of ␣is

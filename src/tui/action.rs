@@ -50,6 +50,7 @@ actions! {
     BlockSmaller = "block_smaller", "a smaller block";
     BlockLarger = "block_larger", "a larger block";
     Stats = "stats", "the figures of the session";
+    Picture = "picture", "write this screen into a file, as a picture (SVG)";
     CopyAnswer = "copy_answer", "copy the last answer";
     PageUp = "page_up", "scroll a page up";
     PageDown = "page_down", "scroll a page down";

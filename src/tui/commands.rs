@@ -29,6 +29,8 @@ pub enum Command {
     Stats,
     Cost,
     Explain,
+    /// The prompt, empty for the last question, and how often.
+    Race(String, usize),
     Pair(String),
     Quit,
 }
@@ -70,6 +72,7 @@ pub const COMMANDS: &[Spec] = &[
     spec("seed", "N", "seed of the random numbers", true),
     spec("max", "N", "most tokens in an answer", true),
     spec("system", "[TEXT]", "instructions for the model; none to clear", false),
+    spec("race", "[PROMPT] [--repeat N]", "both ways of decoding, side by side", false),
     spec("think", "", "let the model think first, or not", true),
     spec("pair", "[NAME]", "choose another pair, or load one again", false),
     spec("theme", "[NAME]", "colours; without a name, choose", true),
@@ -155,6 +158,14 @@ pub fn parse(input: &str) -> Result<(&'static Spec, Command), String> {
         },
         "system" => Command::System(rest.to_string()),
         "think" => Command::Thinking,
+        "race" => {
+            let (prompt, repeats) = match rest.rsplit_once("--repeat") {
+                None => (rest, Ok(1)),
+                Some((prompt, repeats)) => (prompt.trim_end(), repeats.trim().parse()),
+            };
+            let repeats = repeats.ok().filter(|n| (1..=100).contains(n)).ok_or_else(usage)?;
+            Command::Race(prompt.to_string(), repeats)
+        }
         "pair" => Command::Pair(rest.to_string()),
         "theme" => Command::Theme(rest.to_string()),
         "stats" => Command::Stats,
@@ -197,7 +208,11 @@ mod tests {
         assert_eq!(parse("copy").unwrap().1, Command::Copy(None));
         assert_eq!(parse("fork 2").unwrap().1, Command::Fork(Some(2)));
         assert_eq!(parse("system  be brief ").unwrap().1, Command::System("be brief".into()));
+        assert_eq!(parse("race a b --repeat 3").unwrap().1, Command::Race("a b".into(), 3));
+        assert_eq!(parse("race --repeat 2").unwrap().1, Command::Race(String::new(), 2));
         for wrong in [
+            "race x --repeat",
+            "race x --repeat 101",
             "block 0",
             "block 65",
             "temp -1",

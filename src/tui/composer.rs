@@ -11,12 +11,23 @@ use unicode_segmentation::UnicodeSegmentation;
 
 /// Messages kept for Up.
 const HISTORY: usize = 500;
+/// A paste of more lines, or more bytes, than these is shown as a mark.
+const FOLD: (usize, usize) = (12, 2000);
+
+/// A large paste: shown as a mark, sent whole.
+#[derive(Debug, Clone)]
+struct Fold {
+    mark: String,
+    text: String,
+}
 
 /// The message in the making.
 #[derive(Debug, Clone)]
 pub struct Composer {
     /// The text and its cursor.
     pub area: TextArea<'static>,
+    /// What was folded; a mark that was deleted may come back with undo.
+    folds: Vec<Fold>,
     history: Vec<String>,
     /// Which message of the history is shown, and what was written before it was.
     recalled: Option<(usize, String)>,
@@ -29,12 +40,26 @@ pub struct Composer {
 impl Composer {
     /// Empty, with the messages of earlier sessions, oldest first.
     pub fn new(history: Vec<String>) -> Composer {
-        Composer { area: area(""), history, recalled: None, chosen: Some(0), offers: Vec::new() }
+        let area = area("");
+        let (folds, offers) = (Vec::new(), Vec::new());
+        Composer { area, folds, history, recalled: None, chosen: Some(0), offers }
     }
 
-    /// What is written.
+    /// What is written, large pastes in full.
     pub fn text(&self) -> String {
-        self.area.lines().join("\n")
+        let shown = self.area.lines().join("\n");
+        let mut rest = shown.as_str();
+        let mut text = String::new();
+        let next = |rest: &str| {
+            let found = self.folds.iter().filter_map(|fold| Some((rest.find(&fold.mark)?, fold)));
+            found.min_by_key(|(at, _)| *at)
+        };
+        while let Some((at, fold)) = next(rest) {
+            text.push_str(&rest[..at]);
+            text.push_str(&fold.text);
+            rest = &rest[at + fold.mark.len()..];
+        }
+        text + rest
     }
 
     /// Whether nothing but blanks is written.
@@ -45,6 +70,7 @@ impl Composer {
     /// Write `text` in the place of all.
     pub fn set(&mut self, text: &str) {
         self.area = area(text);
+        self.folds.clear();
         self.chosen = Some(0);
     }
 
@@ -71,10 +97,25 @@ impl Composer {
         text
     }
 
-    /// Insert pasted text, made safe, as one edit.
+    /// Insert pasted text, made safe, as one edit; much of it as a mark that stands for it.
     pub fn paste(&mut self, text: &str) {
-        self.area.insert_str(sanitise(text));
+        let text = sanitise(text).into_owned();
+        let lines = text.lines().count();
         self.chosen = Some(0);
+        if lines <= FOLD.0 && text.len() <= FOLD.1 {
+            self.area.insert_str(text);
+            return;
+        }
+        let what = match lines {
+            1 => format!("{} characters", text.chars().count()),
+            lines => format!("{lines} lines"),
+        };
+        let mark = match self.folds.len() {
+            0 => format!("[pasted {what}]"),
+            before => format!("[pasted {what}, no. {}]", before + 1),
+        };
+        self.area.insert_str(&mark);
+        self.folds.push(Fold { mark, text });
     }
 
     /// A key that means nothing else: text.
@@ -173,26 +214,34 @@ impl Composer {
             Action::Down => self.down(),
             Action::Left => self.by_grapheme(CursorMove::Back),
             Action::Right => self.by_grapheme(CursorMove::Forward),
-            Action::WordLeft => area.move_cursor(CursorMove::WordBack),
-            Action::WordRight => area.move_cursor(CursorMove::WordForward),
+            Action::WordLeft => {
+                area.move_cursor(CursorMove::WordBack);
+                self.leave_mark(true);
+            }
+            Action::WordRight => {
+                area.move_cursor(CursorMove::WordForward);
+                self.leave_mark(false);
+            }
             Action::LineStart => area.move_cursor(CursorMove::Head),
             Action::LineEnd => area.move_cursor(CursorMove::End),
             Action::DeleteBack => {
-                let chars = self.grapheme_before();
-                (0..chars.max(1)).for_each(|_| {
-                    self.area.delete_char();
-                });
+                match self.mark_before() {
+                    Some(chars) => self.delete_before(chars),
+                    None => (0..self.grapheme_before().max(1)).for_each(|_| {
+                        self.area.delete_char();
+                    }),
+                }
                 self.chosen = Some(0);
             }
-            Action::DeleteForward => {
-                let chars = self.grapheme_after();
-                (0..chars.max(1)).for_each(|_| {
+            Action::DeleteForward => match self.mark_after() {
+                Some(chars) => {
+                    self.area.delete_str(chars);
+                }
+                None => (0..self.grapheme_after().max(1)).for_each(|_| {
                     self.area.delete_next_char();
-                });
-            }
-            Action::DeleteWord => {
-                area.delete_word();
-            }
+                }),
+            },
+            Action::DeleteWord => self.delete_word(),
             Action::DeleteToStart => {
                 area.delete_line_by_head();
             }
@@ -212,10 +261,72 @@ impl Composer {
 
     fn by_grapheme(&mut self, step: CursorMove) {
         let chars = match step {
-            CursorMove::Back => self.grapheme_before(),
-            _ => self.grapheme_after(),
+            CursorMove::Back => self.mark_before().unwrap_or_else(|| self.grapheme_before()),
+            _ => self.mark_after().unwrap_or_else(|| self.grapheme_after()),
         };
         (0..chars.max(1)).for_each(|_| self.area.move_cursor(step));
+    }
+
+    /// Characters of the mark that ends at the cursor.
+    fn mark_before(&self) -> Option<usize> {
+        let (before, _) = self.split_at_cursor();
+        let mark = self.folds.iter().find(|fold| before.ends_with(&fold.mark))?;
+        Some(mark.mark.chars().count())
+    }
+
+    /// Characters of the mark that begins at the cursor.
+    fn mark_after(&self) -> Option<usize> {
+        let (_, after) = self.split_at_cursor();
+        let mark = self.folds.iter().find(|fold| after.starts_with(&fold.mark))?;
+        Some(mark.mark.chars().count())
+    }
+
+    /// Go out of the mark that the cursor came into, to its start or its end.
+    fn leave_mark(&mut self, to_start: bool) {
+        let cursor = self.area.cursor();
+        let Some(line) = self.area.lines().get(cursor.0) else { return };
+        for fold in &self.folds {
+            let chars = fold.mark.chars().count();
+            for (at, _) in line.match_indices(&fold.mark) {
+                let start = line[..at].chars().count();
+                if (start + 1..start + chars).contains(&cursor.1) {
+                    let column = if to_start { start } else { start + chars };
+                    let [row, column] =
+                        [cursor.0, column].map(|n| u16::try_from(n).unwrap_or(u16::MAX));
+                    return self.area.move_cursor(CursorMove::Jump(row, column));
+                }
+            }
+        }
+    }
+
+    /// Delete so many characters before the cursor, as one edit.
+    fn delete_before(&mut self, chars: usize) {
+        (0..chars).for_each(|_| self.area.move_cursor(CursorMove::Back));
+        self.area.delete_str(chars);
+    }
+
+    /// Delete the word before the cursor: a mark is one, and nothing reaches into it.
+    fn delete_word(&mut self) {
+        let (before, _) = self.split_at_cursor();
+        let ends = self.folds.iter().filter_map(|fold| {
+            let at = before.rfind(&fold.mark)?;
+            Some((at + fold.mark.len(), fold.mark.chars().count()))
+        });
+        let Some((end, mark)) = ends.max() else {
+            self.area.delete_word();
+            return;
+        };
+        let rest = before[end..].chars().count();
+        let start = before.chars().count() - rest;
+        let mut word = self.area.clone();
+        word.move_cursor(CursorMove::WordBack);
+        if rest == 0 {
+            self.delete_before(mark);
+        } else if word.cursor().1 < start {
+            self.delete_before(rest);
+        } else {
+            self.area.delete_word();
+        }
     }
 
     /// Characters of the grapheme before the cursor; 0 at the start of a line.
@@ -241,6 +352,7 @@ impl Composer {
             self.chosen = Some(chosen);
         } else if self.area.screen_cursor().row > 0 {
             self.area.move_cursor(CursorMove::Up);
+            self.leave_mark(true);
         } else {
             let (at, draft) = self.recalled();
             if let Some(text) = at.checked_sub(1).and_then(|at| self.history.get(at)).cloned() {
@@ -282,6 +394,7 @@ impl Composer {
         }
         let before = self.area.screen_cursor().row;
         self.area.move_cursor(CursorMove::Down);
+        self.leave_mark(true);
         if self.area.screen_cursor().row != before {
             return;
         }
@@ -420,15 +533,67 @@ mod tests {
         assert!(composer.is_blank());
     }
 
-    /// B40 and B45: fifty lines are one draft, and none of it drives the terminal.
+    fn lines(count: usize) -> String {
+        (0..count).map(|i| format!("line {i}\x1b[2J")).collect::<Vec<_>>().join("\n")
+    }
+
+    /// B40 and B45: many lines are one draft, and none of it drives the terminal.
     #[test]
     fn a_paste_is_one_edit_and_safe() {
         let mut composer = composer("");
-        let lines = (0..50).map(|i| format!("line {i}\x1b[2J")).collect::<Vec<_>>().join("\n");
-        composer.paste(&lines);
-        assert_eq!(composer.area.lines().len(), 50);
+        composer.paste(&lines(10));
+        assert_eq!(composer.area.lines().len(), 10);
         assert!(!composer.text().contains('\x1b'));
         composer.act(Action::Undo);
         assert!(composer.is_blank());
+    }
+
+    /// A large paste is a mark on the screen and whole in the message.
+    #[test]
+    fn a_large_paste_is_folded_and_sent_whole() {
+        let mut composer = composer("see: ");
+        composer.paste(&lines(50));
+        composer.paste(&"x".repeat(3000));
+        assert_eq!(
+            composer.area.lines(),
+            ["see: [pasted 50 lines][pasted 3000 characters, no. 2]"]
+        );
+        composer.act(Action::Newline);
+        composer.paste("end");
+        let safe = lines(50).replace('\x1b', "␛");
+        assert_eq!(composer.take(), format!("see: {safe}{}\nend", "x".repeat(3000)));
+        assert!(composer.is_blank());
+        // It comes back whole too.
+        composer.act(Action::Up);
+        assert!(composer.text().starts_with("see: line 0"));
+    }
+
+    /// The cursor never stands in a mark, and what deletes a part of it deletes all.
+    #[test]
+    fn a_mark_is_one_character() {
+        let mut composer = composer("a ");
+        composer.paste(&lines(50));
+        let column = |composer: &Composer| composer.area.cursor().1;
+        let end = column(&composer);
+        for (there, back) in [(Action::Left, Action::Right), (Action::WordLeft, Action::WordRight)]
+        {
+            composer.act(there);
+            assert_eq!(column(&composer), 2);
+            composer.act(back);
+            assert_eq!(column(&composer), end);
+        }
+        composer.paste(". ");
+        composer.act(Action::DeleteWord);
+        assert_eq!(composer.area.lines(), ["a [pasted 50 lines]"]);
+        for delete in [Action::DeleteWord, Action::DeleteBack] {
+            composer.act(delete);
+            assert_eq!(composer.text(), "a ");
+            composer.act(Action::Undo);
+            assert!(composer.text().contains("line 49"));
+            composer.act(Action::LineEnd);
+        }
+        composer.act(Action::Left);
+        composer.act(Action::DeleteForward);
+        assert_eq!(composer.text(), "a ");
     }
 }

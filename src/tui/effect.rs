@@ -2,7 +2,7 @@
 //! it.
 
 use crate::chat::conversation::Change;
-use crate::event::EngineCommand;
+use crate::event::{EngineCommand, Generate};
 use std::path::PathBuf;
 
 /// Something to be done outside the screen's state.
@@ -14,6 +14,19 @@ pub enum Effect {
     Cancel,
     /// End the engine, if there is one, and start another for this pair.
     StartEngine(String),
+    /// Have each lane of a race answer its request.
+    Race {
+        /// The pair whose engines are started where there are no lanes yet.
+        pair: String,
+        /// What each lane is asked.
+        requests: Vec<Generate>,
+    },
+    /// Ask the lanes to end what they do.
+    StopRace,
+    /// End the lanes.
+    EndRace,
+    /// End the engine, if there is one, and play the recorded run of this name, which ships.
+    PlayTrace(&'static str),
     /// Put text on the clipboard.
     Copy(String),
     /// Append a message to the file of earlier messages.
@@ -43,6 +56,8 @@ pub enum Effect {
     Edit(String),
     /// Write a text into a new file.
     Export(PathBuf, String),
+    /// Write a picture of the screen into a new file.
+    Picture,
     /// Hear the mouse, or leave it to the terminal.
     Mouse(bool),
     /// Hear the mouse move while a button is down, or no longer.

@@ -127,20 +127,11 @@ impl Keymap {
     /// The built-in keys.
     pub fn built_in() -> Keymap {
         let empty = Keymap { actions: HashMap::new(), keys: HashMap::new() };
-        empty.patched(DEFAULT).unwrap_or(empty)
+        let file: File = toml::from_str(DEFAULT).unwrap_or(File { keys: BTreeMap::new() });
+        empty.with(&file.keys).unwrap_or(empty)
     }
 
-    /// These keys with the actions of a keymap file put in the place of their own.
-    ///
-    /// # Errors
-    /// Text that is not TOML, an unknown action, a key that is none or has two meanings.
-    pub fn patched(&self, source: &str) -> Result<Keymap, String> {
-        let file: File = toml::from_str(source).map_err(|error| error.to_string())?;
-        self.with(&file.keys)
-    }
-
-    /// These keys with others in the place of those of some actions: an action's name, and its
-    /// keys.
+    /// These keys, with `changed` in the place of those of the same actions.
     ///
     /// # Errors
     /// An unknown action, a key that is none or has two meanings.
@@ -186,8 +177,7 @@ mod tests {
 
     #[test]
     fn the_built_in_keys_are_sound_and_complete() {
-        let empty = Keymap { actions: HashMap::new(), keys: HashMap::new() };
-        let keymap = empty.patched(DEFAULT).unwrap();
+        let keymap = Keymap::built_in();
         for action in Action::ALL {
             assert!(!keymap.keys(*action).is_empty(), "{} has no key", action.name());
         }
@@ -216,11 +206,15 @@ mod tests {
 
     #[test]
     fn a_file_replaces_only_what_it_names() {
-        let keymap = Keymap::built_in().patched("[keys]\nhelp = [\"f10\"]").unwrap();
+        let with = |action: &str, key: &str| {
+            let keys = BTreeMap::from([(action.to_string(), vec![key.to_string()])]);
+            Keymap::built_in().with(&keys)
+        };
+        let keymap = with("help", "f10").unwrap();
         assert_eq!(keymap.hint(Action::Help), "F10");
         assert_eq!(keymap.hint(Action::Panel), "F2");
-        let twice = Keymap::built_in().patched("[keys]\nhelp = [\"f2\"]").unwrap_err();
+        let twice = with("help", "f2").unwrap_err();
         assert!(twice.contains("F2 means both"), "{twice}");
-        assert!(Keymap::built_in().patched("[keys]\nfly = [\"f2\"]").is_err());
+        assert!(with("fly", "f10").unwrap_err().contains("no action `fly`"));
     }
 }

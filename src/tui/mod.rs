@@ -16,6 +16,7 @@ mod highlight;
 mod history;
 pub mod keymap;
 mod markdown;
+pub mod picture;
 mod run;
 mod scroll;
 mod shelf;

@@ -7,12 +7,14 @@ use super::effect::Effect;
 use super::events::{Batch, EventSource, Filter, Input, Keys};
 use super::frame::{FrameLimiter, interval};
 use super::keymap::Keymap;
-use super::shelf::Shelf;
+use super::shelf::{self, Shelf};
 use super::terminal::{ScreenBackend, TerminalGuard};
 use super::theme::Theme;
-use super::{history, view};
-use crate::engine::EngineHandle;
+use super::{history, picture, view};
+use crate::engine::lanes::Lanes;
+use crate::engine::{EngineHandle, replay};
 use crate::event::{Envelope, Generate, Level};
+use crate::record::demo::{self, Playlist};
 use anyhow::{Context, Result, anyhow};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
@@ -51,6 +53,8 @@ pub struct ScreenOptions {
     pub pairs: Vec<PairChoice>,
     /// A recording that the engine plays, in the place of a chat.
     pub replay: Option<Replay>,
+    /// A playlist that runs by itself until a key is pressed.
+    pub demo: Option<Playlist>,
 }
 
 /// Which engine the screen asks for.
@@ -64,7 +68,7 @@ pub struct EngineRequest {
 /// first time; it is called again for another pair, and after an engine has failed.
 ///
 /// # Errors
-/// A theme or keys that cannot be used; a terminal that cannot be drawn to. The terminal
+/// A theme's file or keys that cannot be used; a terminal that cannot be drawn to. The terminal
 /// is as it was in either case.
 pub fn run(
     options: ScreenOptions,
@@ -88,7 +92,7 @@ pub fn run(
 /// The state that a screen with these options starts from.
 ///
 /// # Errors
-/// A theme or keys that cannot be used.
+/// A theme's file or keys that cannot be used.
 pub fn new_app(options: &ScreenOptions) -> Result<App> {
     let caps = Caps::detect(options.color);
     let theme = match &options.theme {
@@ -114,6 +118,7 @@ pub fn new_app(options: &ScreenOptions) -> Result<App> {
         history: options.history.as_deref().map(history::load).unwrap_or_default(),
         pairs: options.pairs.clone(),
         replay: options.replay.clone(),
+        demo: options.demo.clone(),
     }))
 }
 
@@ -133,8 +138,8 @@ fn theme_named(name: &str, depth: Depth) -> Result<Theme> {
 /// What woke the loop.
 enum Woken {
     Input(Option<std::io::Result<crossterm::event::Event>>),
-    Engine(Option<Envelope>),
-    Frame,
+    Engines(Event),
+    Due,
     Signal,
 }
 
@@ -156,7 +161,10 @@ where
 {
     let mut signals = Signals::new()?;
     draw(terminal, app)?;
-    let mut world = World { engine: Some(start(&EngineRequest { pair: app.pair.clone() })), shelf };
+    let mut world = World { engine: None, lanes: None, shelf };
+    for effect in app.begin() {
+        world.perform(effect, terminal, &mut start);
+    }
     let mut limiter = FrameLimiter::default();
     limiter.drawn(Instant::now());
     let mut filter = Filter::default();
@@ -164,9 +172,6 @@ where
     loop {
         while let Some(event) = happened.pop_front() {
             limiter.request();
-            if matches!(event, Event::EngineEnded) {
-                world.engine = None;
-            }
             // The screen of a terminal that was resized or hidden may hold anything.
             if matches!(event, Event::Input(Input::Redraw)) {
                 terminal.autoresize()?;
@@ -180,6 +185,12 @@ where
                     happened.push_front(Event::Edited(edited));
                     continue;
                 }
+                if effect == Effect::Picture {
+                    let screen = terminal.draw(|frame| view::draw(frame, app))?;
+                    let picture = picture::svg(screen.buffer, &app.dress.theme);
+                    happened.push_front(shelf::write_picture(&picture));
+                    continue;
+                }
                 // What comes of an effect is known before anything else happens.
                 if let Some(outcome) = world.perform(effect, terminal, &mut start) {
                     happened.push_front(outcome);
@@ -191,16 +202,21 @@ where
             draw(terminal, app)?;
             limiter.drawn(now);
         }
-        let due = limiter.due(interval(app.cpu_computes()));
+        let frame = limiter.due(interval(app.cpu_computes()));
+        let due = frame.into_iter().chain(app.due()).min();
         let woken = tokio::select! {
             event = input.next() => Woken::Input(event),
-            envelope = world.next_envelope() => Woken::Engine(envelope),
-            () = sleep_until(due) => Woken::Frame,
+            event = world.next() => Woken::Engines(event),
+            () = sleep_until(due) => Woken::Due,
             () = signals.next() => Woken::Signal,
         };
         match woken {
             Woken::Signal => return Ok(()),
-            Woken::Frame => {}
+            Woken::Due => {
+                if app.due().is_some_and(|due| due <= Instant::now()) {
+                    happened.push_back(Event::Due);
+                }
+            }
             Woken::Input(first) => {
                 let mut batch = Batch::default();
                 let mut next = Some(first);
@@ -213,11 +229,9 @@ where
                 }
                 happened.extend(batch.map(Event::Input));
             }
-            Woken::Engine(first) => {
-                happened.push_back(
-                    first.map_or(Event::EngineEnded, |first| Event::Engine(first.event)),
-                );
-                happened.extend(world.ready_envelopes().map(|more| Event::Engine(more.event)));
+            Woken::Engines(first) => {
+                happened.push_back(first);
+                happened.extend(std::iter::from_fn(|| world.ready()));
             }
         }
     }
@@ -257,19 +271,44 @@ where
 /// What effects work on.
 struct World {
     engine: Option<EngineHandle>,
+    /// The engines of a race.
+    lanes: Option<Lanes>,
     shelf: Shelf,
 }
 
 impl World {
-    async fn next_envelope(&mut self) -> Option<Envelope> {
-        match &mut self.engine {
-            Some(engine) => engine.events.recv().await,
-            None => std::future::pending().await,
+    /// What an engine says next. One that has ended is let go.
+    async fn next(&mut self) -> Event {
+        let World { engine, lanes, .. } = self;
+        let said = async {
+            match engine {
+                Some(engine) => engine.events.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        let raced = async {
+            match lanes {
+                Some(lanes) => lanes.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            envelope = said => envelope.map(engine_event).unwrap_or_else(|| {
+                self.engine = None;
+                Event::EngineEnded
+            }),
+            envelope = raced => envelope.map(lane_event).unwrap_or_else(|| {
+                self.lanes = None;
+                Event::LanesEnded
+            }),
         }
     }
 
-    fn ready_envelopes(&mut self) -> impl Iterator<Item = Envelope> {
-        std::iter::from_fn(|| self.engine.as_mut()?.events.try_recv().ok())
+    /// What an engine has said already.
+    fn ready(&mut self) -> Option<Event> {
+        let said = self.engine.as_mut().and_then(|engine| engine.events.try_recv().ok());
+        let raced = || self.lanes.as_mut().and_then(Lanes::try_next).map(lane_event);
+        said.map(engine_event).or_else(raced)
     }
 
     /// Do `effect`; what came of it, or went wrong, comes back as something that happened.
@@ -295,6 +334,27 @@ impl World {
                 self.engine = None;
                 self.engine = Some(start(&EngineRequest { pair }));
             }
+            Effect::Race { pair, requests } => {
+                let lane = |_| start(&EngineRequest { pair: pair.clone() });
+                let lanes = self
+                    .lanes
+                    .get_or_insert_with(|| Lanes::new(requests.iter().map(lane).collect()));
+                lanes.start(requests);
+            }
+            Effect::PlayTrace(name) => {
+                let recording = demo::trace(name).map(demo::Trace::recording);
+                self.engine = Some(replay::start(recording.unwrap_or_default()));
+            }
+            Effect::StopRace => {
+                if let Some(lanes) = &self.lanes {
+                    lanes.cancel();
+                }
+            }
+            Effect::EndRace => {
+                // Ending an engine waits for what it computes; the screen does not.
+                let lanes = self.lanes.take();
+                std::thread::spawn(move || drop(lanes));
+            }
             Effect::Copy(text) => {
                 let sequence = format!("\x1b]52;c;{}\x07", base64(text.as_bytes()));
                 return terminal.backend_mut().send(&sequence).err().map(|error| {
@@ -311,6 +371,14 @@ impl World {
         }
         None
     }
+}
+
+fn engine_event(envelope: Envelope) -> Event {
+    Event::Engine(envelope.event)
+}
+
+fn lane_event((lane, envelope): (usize, Envelope)) -> Event {
+    Event::Lane(lane, envelope.event)
 }
 
 async fn sleep_until(due: Option<Instant>) {

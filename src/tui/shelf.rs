@@ -210,6 +210,13 @@ fn refused(error: &StoreError) -> Event {
     Event::Told(Level::Error, error.to_string())
 }
 
+/// Write `picture` into the first free file of the current folder.
+pub(super) fn write_picture(picture: &str) -> Event {
+    let names = (1..1000).map(|n| PathBuf::from(format!("dflash-chat-{n}.svg")));
+    let free = names.into_iter().find(|name| !name.exists());
+    export(&free.unwrap_or_else(|| PathBuf::from("dflash-chat.svg")), picture)
+}
+
 /// Write `text` into a new file.
 fn export(path: &Path, text: &str) -> Event {
     let written = OpenOptions::new()

@@ -26,6 +26,7 @@ pub fn new_app() -> App {
         history: Vec::new(),
         pairs: Vec::new(),
         replay: None,
+        demo: None,
     })
 }
 
@@ -86,6 +87,30 @@ pub fn ask_partly(app: &mut App, text: &str, events: usize) {
     for event in play(Some(command)).into_iter().take(events) {
         happen(app, Event::Engine(event));
     }
+}
+
+/// Let the first `events` events of both lanes of a race happen, in turn; returns what the last
+/// one asked for.
+pub fn run_lanes(app: &mut App, requests: &[Generate], events: usize) -> Vec<Effect> {
+    let lane = |request: &Generate| {
+        let command = EngineCommand::Generate(Box::new(request.clone()));
+        play(None).into_iter().rev().take(1).chain(play(Some(command)))
+    };
+    let mut lanes: Vec<_> = requests.iter().map(lane).collect();
+    let mut effects = Vec::new();
+    for _ in 0..events {
+        let mut said = false;
+        for (i, lane) in lanes.iter_mut().enumerate() {
+            if let Some(event) = lane.next() {
+                effects = happen(app, Event::Lane(i, event));
+                said = true;
+            }
+        }
+        if !said {
+            break;
+        }
+    }
+    effects
 }
 
 /// Ask `text` and let the whole answer happen.

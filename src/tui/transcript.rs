@@ -149,7 +149,8 @@ impl Answer {
         (index < self.tokens.len()).then_some(index)
     }
 
-    fn rows(&mut self, look: Look<'_>) -> &[Row] {
+    /// Its text's rows.
+    pub fn rows(&mut self, look: Look<'_>) -> &[Row] {
         self.rendered.rows(&self.text, look)
     }
 }

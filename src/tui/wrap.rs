@@ -54,6 +54,10 @@ pub fn split(piece: &Piece, runs: &[(std::ops::Range<usize>, Style)]) -> Row {
 
 /// Cells that `text` takes.
 pub fn width(text: &str) -> usize {
+    // Most text is of this kind, and graphemes are slow to find.
+    if text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+        return text.len();
+    }
     text.graphemes(true).map(UnicodeWidthStr::width).sum()
 }
 

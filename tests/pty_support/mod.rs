@@ -56,6 +56,16 @@ impl Session {
         }
     }
 
+    /// Wait until `text` is on the screen no more. (What follows an Esc at once would be taken for
+    /// a part of the same key.)
+    pub fn wait_until_gone(&self, text: &str) {
+        let deadline = Instant::now() + Duration::from_secs(15);
+        while self.shown().contains(text) {
+            assert!(Instant::now() < deadline, "{text:?} stays in:\n{}", self.shown());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     pub fn send(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
         self.keys.flush().unwrap();

@@ -21,12 +21,17 @@ impl App {
         match input {
             Input::Key(key) => self.on_key(key, now),
             Input::Paste(text) => {
+                if self.demo.is_some() {
+                    return self.stop_demo();
+                }
                 match self.picker {
+                    _ if self.race.is_some() => {}
                     Some(_) => self.paste_in_picker(&text),
                     None => self.composer.paste(&text),
                 }
                 Vec::new()
             }
+            Input::Mouse(_) if self.demo.is_some() => Vec::new(),
             Input::Mouse(mouse) => self.on_mouse(mouse),
             Input::Redraw => Vec::new(),
         }
@@ -34,6 +39,17 @@ impl App {
 
     fn on_key(&mut self, key: KeyEvent, now: Instant) -> Vec<Effect> {
         self.selection = None;
+        if self.demo.is_some() {
+            let effects = self.stop_demo();
+            return match self.keymap.action(&key) {
+                Some(Action::Quit) => vec![Effect::Quit],
+                Some(Action::Interrupt) => {
+                    self.interrupted = Some(now);
+                    effects
+                }
+                _ => effects,
+            };
+        }
         if let Some(effects) = self.steer(key) {
             return effects;
         }
@@ -41,6 +57,10 @@ impl App {
             Some(action) => self.act(action, now),
             None if self.picker.is_some() => {
                 self.find_in_picker(key);
+                Vec::new()
+            }
+            None if self.race.is_some() => {
+                self.overlay = None;
                 Vec::new()
             }
             None => {
@@ -58,6 +78,9 @@ impl App {
         }
         if self.overlay.is_some() && self.act_on_overlay(action) {
             return Vec::new();
+        }
+        if let Some(effects) = self.act_on_race(action) {
+            return effects;
         }
         if self.walk_by(action) {
             return Vec::new();
@@ -102,6 +125,7 @@ impl App {
             Action::Mode => self.set_mode(None),
             Action::BlockSmaller => self.step_block(false),
             Action::BlockLarger => self.step_block(true),
+            Action::Picture => return vec![Effect::Picture],
             Action::CopyAnswer => return self.copy_answer(None),
             Action::Fork => return self.fork_here(),
             Action::Rename => self.begin_renaming(),
@@ -164,8 +188,9 @@ impl App {
     }
 
     pub(super) fn scroll_by(&mut self, rows: isize) {
-        match &mut self.overlay {
-            Some(Overlay::Help(top)) => *top = top.saturating_add_signed(rows),
+        match (&mut self.overlay, &mut self.race) {
+            (Some(Overlay::Help(top)), _) => *top = top.saturating_add_signed(rows),
+            (_, Some(racing)) => racing.up = racing.up.saturating_add_signed(-rows),
             _ => self.scroll.by(rows),
         }
     }
@@ -183,7 +208,10 @@ impl App {
     }
 
     /// Ask the answer in progress to stop.
-    fn stop(&mut self) -> Vec<Effect> {
+    pub(super) fn stop(&mut self) -> Vec<Effect> {
+        if self.race.is_some() {
+            return self.stop_race();
+        }
         let Some(running) = &mut self.running else { return Vec::new() };
         running.stopping = true;
         vec![Effect::Cancel]
@@ -304,13 +332,14 @@ impl App {
             Command::Theme(name) => self.set_theme(&name),
             Command::Explain => self.toggle_explain(),
             Command::Cost => return self.measure_cost(),
+            Command::Race(prompt, repeats) => return self.ask_race(prompt, repeats),
             Command::Pair(name) => {
                 if !name.is_empty() {
                     return self.load_pair(name);
                 }
                 // With nothing to choose from, or nothing loaded, the same one again.
                 if self.engine == EngineState::Ended || !self.pick_pair() {
-                    return self.load_pair(self.pair.clone());
+                    return self.load_pair(self.asked_pair.clone());
                 }
             }
             Command::Quit => return vec![Effect::Quit],

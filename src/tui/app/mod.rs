@@ -1,17 +1,21 @@
 //! All state of the screen, and the one function that changes it: [`update`] takes what happened
 //! and returns what is to be done. It knows no terminal, no thread and no clock of its own.
 
+mod demo;
 mod engine;
 mod input;
 mod mouse;
 mod offers;
 mod picker;
+mod race;
 mod replay;
 mod talk;
 mod walk;
 
+pub use demo::Demo;
 pub use mouse::{Selection, Shown};
 pub use picker::{PairChoice, Picker};
+pub use race::{Racing, Stage as RaceStage};
 pub use replay::{KEYS as REPLAY_KEYS, Replay};
 pub use walk::Walk;
 
@@ -27,6 +31,7 @@ use super::transcript::{Item, Note, Transcript};
 use crate::chat::conversation::Conversation;
 use crate::chat::store::Listing;
 use crate::event::*;
+use crate::record::demo::Playlist;
 use crate::stats::Spread;
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -40,6 +45,12 @@ pub enum Event {
     Engine(EngineEvent),
     /// The engine has ended and will say no more.
     EngineEnded,
+    /// A lane of the race said something.
+    Lane(usize, EngineEvent),
+    /// The lanes have ended and will say no more.
+    LanesEnded,
+    /// It is the time that the screen waits for.
+    Due,
     /// Something outside failed or is worth saying.
     Notice(Level, String),
     /// The same, to stay readable in the transcript.
@@ -175,6 +186,8 @@ pub const CROWDED: f64 = 0.8;
 pub struct App {
     /// Name of the pair.
     pub pair: String,
+    /// The pair as it was asked for, which starts its engine again.
+    pub asked_pair: String,
     /// How the next answer is made; its prompt is not used.
     pub generate: Generate,
     /// What was said, and to whom; what is sent is made from it.
@@ -201,6 +214,10 @@ pub struct App {
     pub pairs: Vec<PairChoice>,
     /// The recording, where one plays in the place of a model.
     pub replay: Option<Replay>,
+    /// The race that is shown in the place of the conversation.
+    pub race: Option<Box<Racing>>,
+    /// The playlist that runs.
+    pub demo: Option<Demo>,
     /// What the panel shows.
     pub panel: Panel,
     /// Cells that the panel beside the transcript is wider than usual.
@@ -260,6 +277,8 @@ pub struct Start {
     pub pairs: Vec<PairChoice>,
     /// A recording to play.
     pub replay: Option<Replay>,
+    /// A playlist to run.
+    pub demo: Option<Playlist>,
 }
 
 impl App {
@@ -271,6 +290,7 @@ impl App {
         let asked = asked.filter(|prompt| !prompt.is_empty());
         transcript.items.extend(asked.map(|prompt| Item::User(Note::new(prompt))));
         App {
+            asked_pair: start.pair.clone(),
             pair: start.pair,
             generate: start.generate,
             conversation: Conversation { system: start.system, ..Conversation::default() },
@@ -285,6 +305,8 @@ impl App {
             picker: None,
             pairs: start.pairs,
             replay: start.replay,
+            race: None,
+            demo: start.demo.map(Demo::new),
             panel: Panel::default(),
             panel_extra: 0,
             explain: false,
@@ -313,9 +335,11 @@ impl App {
         }
     }
 
-    /// Whether this machine's CPU is busy with an answer.
+    /// Whether this machine's CPU is busy with an answer or a race.
     pub fn cpu_computes(&self) -> bool {
-        self.running.is_some() && self.model().is_none_or(|model| model.device == "cpu")
+        let races = self.race.as_ref().is_some_and(|racing| racing.goes_on());
+        let on_cpu = self.model().is_none_or(|model| model.device == "cpu");
+        (self.running.is_some() || races) && on_cpu
     }
 
     /// The round that the panel shows, its answer, and whether it is the newest one.
@@ -355,18 +379,33 @@ impl App {
 /// Take in what happened at `now`; the state after it is in `app`, and what is to be done comes
 /// back.
 pub fn update(app: &mut App, event: Event, now: Instant) -> Vec<Effect> {
-    let mut effects = Vec::new();
-    match event {
-        Event::Input(input) => effects = app.on_input(input, now),
-        Event::Engine(event) => effects = app.on_engine(event),
-        Event::EngineEnded => effects = app.on_engine_end(),
-        Event::Opened(conversation, notices) => effects = app.on_opened(*conversation, notices),
-        Event::Listed(listing) => app.pick_conversation(listing),
-        Event::Told(level, text) => app.tell(level, text),
-        Event::Notice(level, text) => app.say(level, text),
-        Event::Edited(outcome) => effects = app.on_edited(outcome),
-    }
+    let mut effects = match event {
+        Event::Input(input) => app.on_input(input, now),
+        Event::Engine(event) => app.on_engine(event),
+        Event::EngineEnded => app.on_engine_end(),
+        Event::Lane(lane, event) => app.on_lane(lane, event),
+        Event::Due => Vec::new(),
+        Event::LanesEnded => {
+            app.on_lanes_end();
+            Vec::new()
+        }
+        Event::Opened(conversation, notices) => app.on_opened(*conversation, notices),
+        Event::Listed(listing) => {
+            app.pick_conversation(listing);
+            Vec::new()
+        }
+        Event::Told(level, text) => {
+            app.tell(level, text);
+            Vec::new()
+        }
+        Event::Notice(level, text) => {
+            app.say(level, text);
+            Vec::new()
+        }
+        Event::Edited(outcome) => app.on_edited(outcome),
+    };
     app.offer();
+    effects.extend(app.direct(now));
     effects
 }
 

@@ -49,7 +49,7 @@ impl Selection {
 
 impl App {
     pub(super) fn on_mouse(&mut self, mouse: MouseEvent) -> Vec<Effect> {
-        let place = self.place(mouse);
+        let place = self.place(mouse).filter(|_| self.race.is_none());
         match mouse.kind {
             MouseEventKind::ScrollUp => self.scroll_by(-WHEEL),
             MouseEventKind::ScrollDown => self.scroll_by(WHEEL),

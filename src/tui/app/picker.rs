@@ -296,6 +296,7 @@ impl App {
     /// Ask for another engine.
     pub(super) fn load_pair(&mut self, pair: String) -> Vec<Effect> {
         let stage = format!("starting {pair}");
+        self.asked_pair = pair.clone();
         self.engine = EngineState::Loading { stage, done: 0, total: 0 };
         self.measure_context();
         self.verify_cost = None;

@@ -81,7 +81,7 @@ impl App {
     }
 }
 
-fn steered(control: ReplayControl) -> Effect {
+pub(super) fn steered(control: ReplayControl) -> Effect {
     Effect::Send(Box::new(EngineCommand::Replay { control }))
 }
 

@@ -20,6 +20,11 @@ impl App {
     /// Say `text` and ask the engine for an answer. An edited message takes its own place; what
     /// came after it is gone.
     pub(super) fn ask(&mut self, text: String) -> Vec<Effect> {
+        self.ask_as(text, self.generate.clone())
+    }
+
+    /// The same, answered as `how` says; its prompt is not used.
+    pub(super) fn ask_as(&mut self, text: String, how: Generate) -> Vec<Effect> {
         let changes = match self.editing.take() {
             Some(turn) => {
                 self.transcript.cut(turn);
@@ -30,7 +35,7 @@ impl App {
         let mut effects: Vec<Effect> =
             changes.into_iter().filter_map(|change| self.change(change)).collect();
         self.transcript.items.push(Item::User(Note::new(text)));
-        effects.push(self.request(self.conversation.messages()));
+        effects.push(self.request(self.conversation.messages(), how));
         effects
     }
 
@@ -48,19 +53,27 @@ impl App {
             "again; without a temperature (/temp T) the text is the same".into()
         };
         self.transcript.take_back_answer();
-        let effect = self.request(self.conversation.messages_for_retry());
+        let how = self.generate.clone();
+        let effect = self.request(self.conversation.messages_for_retry(), how);
         self.say(Level::Info, what);
         vec![effect]
     }
 
-    fn request(&mut self, messages: Vec<ChatMessage>) -> Effect {
+    /// What asks `text` outside of the conversation, with its instructions.
+    pub(super) fn alone(&self, text: &str) -> Vec<ChatMessage> {
+        let system = self.conversation.system.as_ref();
+        let system = system.map(|text| ChatMessage::new(Role::System, text.clone()));
+        system.into_iter().chain([ChatMessage::new(Role::User, text)]).collect()
+    }
+
+    fn request(&mut self, messages: Vec<ChatMessage>, how: Generate) -> Effect {
         self.notice = None;
         self.walk = None;
         self.scroll.follow();
         self.transcript.items.push(Item::Answer(Box::default()));
         self.running = Some(Running { phase: Phase::Waiting, stopping: false });
         let prompt = Prompt::Messages(messages);
-        let generate = Generate { prompt, ..self.generate.clone() };
+        let generate = Generate { prompt, ..how };
         Effect::Send(Box::new(EngineCommand::Generate(Box::new(generate))))
     }
 

@@ -382,7 +382,7 @@ fn an_engine_that_ends_can_be_started_again() {
     assert!(sent(&act(&mut app, Action::Submit)).is_none());
     assert_eq!(app.notice.as_ref().unwrap().0, Level::Error);
     app.composer.set("");
-    assert_eq!(submit(&mut app, "/pair"), [Effect::StartEngine("scripted".into())]);
+    assert_eq!(submit(&mut app, "/pair"), [Effect::StartEngine("demo".into())]);
     assert!(matches!(app.engine, EngineState::Loading { .. }));
 }
 

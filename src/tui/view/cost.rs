@@ -25,16 +25,24 @@ impl Length {
 
 /// The panel in `cells` columns.
 pub fn rows(cells: usize, app: &App) -> Vec<Row> {
+    let mut rows = seen(cells, app);
+    rows.push(Row::new());
+    rows.extend(measured(cells, app));
+    rows
+}
+
+/// What the blocks of this session cost and brought.
+pub fn seen(cells: usize, app: &App) -> Vec<Row> {
     let style = |role| app.dress.theme.style(role);
     let muted = style(Role::Muted);
     let rounds = app.transcript.answers().flat_map(|(_, answer)| &answer.rounds);
     let lengths = by_length(rounds);
     let mut rows = vec![vec![
         Piece::new("By block length", style(Role::Strong)),
-        Piece::new("  as seen in this session", muted),
+        Piece::new("  in this session", muted),
     ]];
     rows.push(vec![Piece::new(
-        format!("{:>5} {:>6} {:>8} {:>6}  tokens a second", "block", "rounds", "verify", "tokens"),
+        format!("{:>5} {:>6} {:>8} {:>6}  tok/s", "block", "rounds", "verify", "tokens"),
         muted,
     )]);
     let best = lengths.iter().map(|(_, length)| length.tok_s()).fold(0.0, f64::max);
@@ -47,8 +55,6 @@ pub fn rows(cells: usize, app: &App) -> Vec<Row> {
     if app.explain {
         rows.extend(explained("A longer block costs more to verify and brings more tokens, but each further draft is less likely to be right. The best length is where tokens a second are highest; block 1 is a plain step.", cells, app));
     }
-    rows.push(Row::new());
-    rows.extend(measured(cells, app));
     rows
 }
 
@@ -92,25 +98,26 @@ fn length_row(size: usize, length: &Length, best: f64, cells: usize, app: &App) 
 }
 
 /// The curve that `/cost` measures.
-fn measured(cells: usize, app: &App) -> Vec<Row> {
+pub fn measured(cells: usize, app: &App) -> Vec<Row> {
     let style = |role| app.dress.theme.style(role);
     let muted = style(Role::Muted);
     let Some((context, points)) = &app.verify_cost else {
         let text = if app.measuring { "is being measured" } else { "/cost measures it" };
         return vec![vec![
-            Piece::new("What a verify pass costs", style(Role::Strong)),
+            Piece::new("A verify pass", style(Role::Strong)),
             Piece::new(format!("  {text}"), muted),
         ]];
     };
     let mut rows = vec![vec![
-        Piece::new("What a verify pass costs", style(Role::Strong)),
-        Piece::new(format!("  measured, {context} tokens before"), muted),
+        Piece::new("A verify pass", style(Role::Strong)),
+        Piece::new(format!("  after {context} tokens"), muted),
     ]];
     let one = points.iter().find(|point| point.rows == 1).map_or(0.0, |point| point.verify_us);
     let most = points.iter().map(|point| point.verify_us).fold(0.0, f64::max);
     let times = app.dress.glyphs.times;
     for CostPoint { rows: size, verify_us, .. } in points {
-        let figures = format!("{size:>5} rows {:>8}  ", time(*verify_us));
+        let s = if *size == 1 { " " } else { "s" };
+        let figures = format!("{size:>5} row{s} {:>8}  ", time(*verify_us));
         let room = cells.saturating_sub(figures.len() + 8);
         let (full, _) = bar(ratio(*verify_us, most), room, app);
         let factor = ratio(*verify_us, one);

@@ -33,21 +33,19 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App, top: usize) {
     let height = area.height.saturating_sub(2).min(60);
     let mut canvas = Canvas::new(buffer, centred(area, width, height)).window("help", app);
     let rows = rows(app, canvas.width());
-    let last = rows.len().saturating_sub(canvas.height());
-    let top = top.min(last);
-    for (y, row) in rows.iter().skip(top).take(canvas.height()).enumerate() {
+    // Where not all fits, the last row says how much is left.
+    let fits = rows.len() <= canvas.height();
+    let room = canvas.height().saturating_sub(usize::from(!fits));
+    let top = top.min(rows.len().saturating_sub(room));
+    for (y, row) in rows.iter().skip(top).take(room).enumerate() {
         canvas.row(0, y, row);
     }
-    if last > 0 {
-        let style = app.dress.theme.style(Role::Muted);
-        let bottom = canvas.height().saturating_sub(1);
-        let more = rows.len() - (top + canvas.height()).min(rows.len());
-        let text = if more > 0 {
-            format!(" {more} more {} ", app.dress.glyphs.down)
-        } else {
-            " end ".into()
+    if !fits {
+        let text = match rows.len().saturating_sub(top + room) {
+            0 => "end".into(),
+            more => format!("{more} more {}", app.dress.glyphs.down),
         };
-        canvas.right(bottom, &[Piece::new(text, style)]);
+        canvas.right(room, &[Piece::new(text, app.dress.theme.style(Role::Muted))]);
     }
 }
 

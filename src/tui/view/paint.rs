@@ -20,6 +20,16 @@ impl<'a> Canvas<'a> {
         Canvas { buffer, area }
     }
 
+    /// A part of it, as far as it is there; `x` and `y` count from its own corner.
+    pub fn part(&mut self, x: usize, y: usize, width: usize, height: usize) -> Canvas<'_> {
+        let cut = |n: usize, most: u16| u16::try_from(n).unwrap_or(u16::MAX).min(most);
+        let Rect { width: columns, height: rows, .. } = self.area;
+        let (x, y) = (cut(x, columns), cut(y, rows));
+        let (width, height) = (cut(width, columns - x), cut(height, rows - y));
+        let area = Rect { x: self.area.x + x, y: self.area.y + y, width, height };
+        Canvas::new(self.buffer, area)
+    }
+
     /// Cells in a row.
     pub fn width(&self) -> usize {
         usize::from(self.area.width)

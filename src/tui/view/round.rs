@@ -2,8 +2,10 @@
 
 use super::gauges::{self, explained};
 use super::paint::{Canvas, bar, time};
-use super::slots::{self, Fate, Slot};
+use super::slots::{glyph, mark, role, shown};
+use super::timeline;
 use crate::event::{PlannedBy, Round};
+use crate::slots::{Fate, Slot, drafts_are, in_words};
 use crate::stats::RunStats;
 use crate::tui::app::App;
 use crate::tui::theme::Role;
@@ -22,15 +24,24 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &App) {
     let mut y = heading(canvas, app, answer, round, live);
     let tall = canvas.height() >= 34;
     let below = gauge_rows(canvas.width(), tall, app, answer, round);
-    let slots = slots::slots(round, app);
+    let slots = shown(round, app);
     let room = canvas.height().saturating_sub(y + 1);
     // The table comes first; gauges take what it leaves, but at least their first section.
     let table_room = (slots.len() + 1).min(room.saturating_sub(below.len().min(4))).max(2);
-    y = table(canvas, y, table_room, slots::drafts_are(round), &slots, app);
+    y = table(canvas, y, table_room, drafts_are(round), &slots, app);
     y += 1;
     for row in below.iter().take(canvas.height().saturating_sub(y)) {
         canvas.row(1, y, row);
         y += 1;
+    }
+    // A tall panel has room for the timeline too.
+    let cells = canvas.width().saturating_sub(2);
+    let timeline = timeline::rows(answer, cells, false, app);
+    if y + 1 + timeline.len() + 1 < canvas.height() {
+        for row in &timeline {
+            y += 1;
+            canvas.row(1, y, row);
+        }
     }
     if y < canvas.height() && app.walk.is_some() {
         let last = canvas.height() - 1;
@@ -91,7 +102,7 @@ fn heading(
     let what = format!("{of}   block of {}{planned}{expected}", round.block_size);
     canvas.text(x, 0, &what, style(Role::Muted));
     let committed = round.committed.len();
-    let x = canvas.text(1, 1, &slots::in_words(round), style(Role::Text));
+    let x = canvas.text(1, 1, &in_words(round), style(Role::Text));
     let s = if committed == 1 { "" } else { "s" };
     canvas.text(x, 1, &format!(" = {committed} token{s}"), style(Role::Muted));
     3
@@ -116,11 +127,11 @@ fn table(
     canvas.text(columns[1], top, drafts, muted);
     canvas.text(columns[2], top, "its chance", muted);
     canvas.text(columns[3], top, "target", muted);
-    let shown = if slots.len() < room { slots.len() } else { room.saturating_sub(2).max(1) };
+    let fit = if slots.len() < room { slots.len() } else { room.saturating_sub(2).max(1) };
     let ellipsis = app.dress.glyphs.ellipsis;
-    for (i, slot) in slots.iter().take(shown).enumerate() {
+    for (i, slot) in slots.iter().take(fit).enumerate() {
         let y = top + 1 + i;
-        let paint = style(slot.fate.role());
+        let paint = style(role(slot.fate));
         if slot.fate != Fate::Unsent {
             canvas.text(columns[0], y, &format!("{i:>2}"), muted);
         }
@@ -133,24 +144,18 @@ fn table(
             let x = canvas.text(x, y, &empty, style(Role::Axis));
             canvas.text(x, y, &format!("{:>4.0}%", prob * 100.0), muted);
         }
-        let x = canvas.text(columns[3], y, slot.fate.glyph(app.dress.glyphs), {
-            if slot.fate == Fate::Anchor { muted } else { mark_style(slot.fate, app) }
+        let x = canvas.text(columns[3], y, glyph(slot.fate, app.dress.glyphs), {
+            if slot.fate == Fate::Anchor { muted } else { mark(slot.fate, app) }
         });
         let rest = width.saturating_sub(x);
         canvas.row(x + 1, y, &target_text(slot, rest, app));
     }
-    let mut y = top + 1 + shown;
-    if shown < slots.len() {
-        canvas.text(columns[1], y, &format!("{} more slots", slots.len() - shown), muted);
+    let mut y = top + 1 + fit;
+    if fit < slots.len() {
+        canvas.text(columns[1], y, &format!("{} more slots", slots.len() - fit), muted);
         y += 1;
     }
     y
-}
-
-/// A mark keeps its colour but is never struck through or underlined.
-fn mark_style(fate: Fate, app: &App) -> ratatui::style::Style {
-    let style = app.dress.theme.style(fate.role());
-    ratatui::style::Style { fg: style.fg, ..Default::default() }
 }
 
 fn target_text(slot: &Slot, cells: usize, app: &App) -> Row {
@@ -163,7 +168,7 @@ fn target_text(slot: &Slot, cells: usize, app: &App) -> Row {
         Fate::Anchor => vec![Piece::new(cut("anchor", 0), style(Role::Muted))],
         Fate::Accepted => vec![Piece::new(cut(target, 0), style(Role::Accepted))],
         Fate::Rejected => vec![
-            Piece::new(format!("{} ", app.dress.glyphs.correction), mark_style(Fate::Bonus, app)),
+            Piece::new(format!("{} ", app.dress.glyphs.correction), mark(Fate::Bonus, app)),
             Piece::new(cut(target, 2), style(Role::Correction)),
         ],
         Fate::Discarded => vec![Piece::new(cut(target, 0), style(Role::Discarded))],
@@ -242,7 +247,7 @@ fn pays_section(answer: &Answer, cells: usize, app: &App) -> Vec<Row> {
     if answer.rounds.len() > WINDOW {
         let mut last = RunStats::default();
         answer.rounds.iter().rev().take(WINDOW).for_each(|round| last.add(round));
-        figures.push(Piece::new(format!(", of the last {WINDOW} {:.2}", last.tau()), muted));
+        figures.push(Piece::new(format!(", {:.2} in the last {WINDOW}", last.tau()), muted));
     }
     let mut verdict = vec![gauges::verdict(stats, app)];
     if let Some(even) = gauges::break_even(stats, app) {

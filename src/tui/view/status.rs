@@ -3,7 +3,7 @@
 use super::paint::{Canvas, bar, dotted};
 use crate::event::{BlockSize, Level, Mode};
 use crate::tui::action::Action;
-use crate::tui::app::{App, CROWDED, EngineState, Phase};
+use crate::tui::app::{App, CROWDED, EngineState, Phase, RaceStage};
 use crate::tui::theme::Role;
 use crate::tui::transcript::level_role;
 use crate::tui::wrap::{self, Piece, Row};
@@ -13,18 +13,21 @@ pub fn title(canvas: &mut Canvas<'_>, app: &App) {
     let style = |role| app.dress.theme.style(role);
     let text = |text: String| Piece::new(text, style(Role::Text));
     let mut parts = vec![Piece::new(app.pair.clone(), style(Role::Strong))];
-    if let Some(model) = app.model() {
+    let model = app.race.as_ref().map_or_else(|| app.model(), |racing| racing.model.as_ref());
+    if let Some(model) = model {
         let detail = crate::text::sanitise_line(&model.device_detail);
         let threads =
             if model.threads > 1 { format!(" {} threads", model.threads) } else { String::new() };
         parts.push(text(format!("{} {detail}{threads}", model.device)));
     }
-    parts.push(mode(app));
+    if app.race.is_none() {
+        parts.push(mode(app));
+    }
     if app.generate.sampling.temperature > 0.0 {
         parts.push(text(format!("temperature {}", app.generate.sampling.temperature)));
     }
     let mut left = vec![Piece::new(" dflash-chat  ", style(Role::Title))];
-    if let Some(badge) = app.model().map(|model| model.engine.as_str()).filter(|e| *e != "native") {
+    if let Some(badge) = model.map(|model| model.engine.as_str()).filter(|e| *e != "native") {
         let word = crate::text::sanitise_line(badge).to_uppercase();
         left.push(Piece::new(format!("[{word}] "), style(Role::Badge)));
     }
@@ -60,6 +63,9 @@ fn mode(app: &App) -> Piece {
 
 fn context(app: &App, with_bar: bool) -> Row {
     let style = |role| app.dress.theme.style(role);
+    if app.race.is_some() {
+        return Row::new();
+    }
     let (Some(model), Some(share)) = (app.model(), app.context_share()) else { return Row::new() };
     let crowded = share >= CROWDED;
     let role = if crowded { Role::Warning } else { Role::Muted };
@@ -90,11 +96,10 @@ pub fn bottom(canvas: &mut Canvas<'_>, app: &App) {
     }
     // What happens matters more than the keys, which the help has too.
     let width = canvas.width();
-    while wrap::row_width(&left) + wrap::row_width(&keys(hints, app)) + 2 > width {
-        let Some((_, fewer)) = hints.split_last() else { break };
-        hints = fewer;
-    }
-    canvas.right(0, &keys(hints, app));
+    while wrap::row_width(&left) + wrap::row_width(&keys(&hints, app)) + 2 > width
+        && hints.pop().is_some()
+    {}
+    canvas.right(0, &keys(&hints, app));
     let taken: usize = left.iter().rev().skip(1).map(|piece| wrap::width(&piece.text)).sum();
     if let Some(last) = left.last_mut() {
         last.text =
@@ -107,6 +112,19 @@ fn state(app: &App) -> Row {
     let style = |role| app.dress.theme.style(role);
     let word = |text: &str, role| vec![Piece::new(format!(" {text}"), style(role))];
     let ellipsis = app.dress.glyphs.ellipsis;
+    if let Some(racing) = &app.race {
+        let mut row = match racing.stage {
+            RaceStage::Running => word("racing", Role::Ok),
+            RaceStage::Stopping => word(&format!("stopping{ellipsis}"), Role::Warning),
+            RaceStage::Over => word("the race is over", Role::Ok),
+            RaceStage::Failed(_) => word("the race failed", Role::Error),
+        };
+        if racing.repeats > 1 {
+            let run = format!("  run {} of {}", racing.run(), racing.repeats);
+            row.push(Piece::new(run, style(Role::Text)));
+        }
+        return row;
+    }
     if let (Some(replay), EngineState::Ready(_)) = (&app.replay, &app.engine) {
         let what = match app.running {
             None => "at the end",
@@ -149,27 +167,38 @@ fn state(app: &App) -> Row {
     }
 }
 
-/// The keys that matter now, the first the most.
-fn hints(app: &App) -> &'static [(Action, &'static str)] {
-    match (app.walk.is_some(), app.running.is_some()) {
-        (true, _) => &[
+/// The keys that matter now and what they do, the first the most.
+fn hints(app: &App) -> Vec<(String, &'static str)> {
+    if app.demo.is_some() {
+        return vec![("any key".into(), "stops")];
+    }
+    let raced = app.race.as_ref().map(|racing| racing.goes_on());
+    let hints: &[(Action, &'static str)] = match (raced, app.walk.is_some(), app.running.is_some())
+    {
+        (Some(false), ..) => &[
+            (Action::Back, "back to the chat"),
+            (Action::PageUp, "scroll"),
+            (Action::Help, "help"),
+        ],
+        (None, true, _) => &[
             (Action::Back, "leave"),
             (Action::WordRight, "next round"),
             (Action::Up, "answer before"),
             (Action::Fork, "fork here"),
         ],
-        (_, true) => {
+        (Some(true), ..) | (_, _, true) => {
             &[(Action::Back, "stop"), (Action::Explain, "explain"), (Action::Help, "help")]
         }
         _ => &[(Action::Help, "help"), (Action::Newline, "new line"), (Action::Submit, "send")],
-    }
+    };
+    hints.iter().map(|(action, what)| (app.keymap.hint(*action), *what)).collect()
 }
 
-fn keys(hints: &[(Action, &str)], app: &App) -> Row {
+fn keys(hints: &[(String, &str)], app: &App) -> Row {
     let style = |role| app.dress.theme.style(role);
     let mut row = Row::new();
-    for (action, what) in hints {
-        row.push(Piece::new(app.keymap.hint(*action), style(Role::Key)));
+    for (key, what) in hints {
+        row.push(Piece::new(key.clone(), style(Role::Key)));
         row.push(Piece::new(format!(" {what}  "), style(Role::Muted)));
     }
     row

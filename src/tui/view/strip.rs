@@ -2,9 +2,10 @@
 
 use super::gauges;
 use super::paint::{Canvas, column, time};
-use super::slots::{self, Fate, Slot};
+use super::slots::{glyph, mark, role, shown, visible};
 use super::{cost, side};
 use crate::event::{Outcome, Round};
+use crate::slots::{Fate, Slot, drafts_are, in_words};
 use crate::tui::app::{App, Panel};
 use crate::tui::theme::Role;
 use crate::tui::transcript::Answer;
@@ -21,13 +22,18 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &App) {
     let cells = canvas.width().saturating_sub(2);
     match app.panel {
         Panel::Timeline => return rows(canvas, "Timeline", side::timeline(cells, false, app), app),
-        Panel::Cost => return rows(canvas, "Cost", cost::rows(cells, app), app),
+        Panel::Cost => return costs(canvas, app),
         Panel::Round | Panel::Hidden => {}
     }
     let Some((answer, round, live)) = app.shown_round() else {
         canvas.rule(0, &[Piece::new("Round", style(Role::Title))], app);
-        let text = "Each round of the answer is shown here: what the draft proposed, what the \
-                    target would have said, and how much was kept.";
+        let text = match canvas.height() {
+            0..4 => "What the draft proposes and the target keeps is shown here.",
+            _ => {
+                "Each round of the answer is shown here: what the draft proposed, what the \
+                 target would have said, and how much was kept."
+            }
+        };
         let line = [Piece::new(text, style(Role::Muted))];
         let width = canvas.width().saturating_sub(2);
         for (y, row) in wrap::wrap(&line, width, Break::Words).iter().enumerate() {
@@ -41,7 +47,7 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &App) {
     let s = if committed == 1 { "" } else { "s" };
     let title = [
         Piece::new(format!("Round {}{of}", round.index + 1), style(Role::Title)),
-        Piece::new(format!("  {}", slots::in_words(round)), style(Role::Text)),
+        Piece::new(format!("  {}", in_words(round)), style(Role::Text)),
         Piece::new(format!(" = {committed} token{s}, {cost}"), style(Role::Muted)),
     ];
     canvas.rule(0, &title, app);
@@ -50,7 +56,7 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &App) {
         pays(canvas, 2, answer, app);
         return;
     }
-    slot_columns(canvas, 1, slots::drafts_are(round), &slots::slots(round, app), app);
+    slot_columns(canvas, 1, drafts_are(round), &shown(round, app), app);
     time_row(canvas, 5, round, app);
     pays(canvas, 6, answer, app);
     history(canvas, 7, answer, app);
@@ -75,6 +81,31 @@ fn rows(canvas: &mut Canvas<'_>, title: &str, rows: Vec<Row>, app: &App) {
     }
 }
 
+/// What was seen beside what was measured, or only the former where columns are few.
+fn costs(canvas: &mut Canvas<'_>, app: &App) {
+    let (width, height) = (canvas.width(), canvas.height());
+    if width < 80 {
+        return rows(canvas, "Cost", cost::seen(width.saturating_sub(2), app), app);
+    }
+    let left = width * 9 / 16;
+    rows(canvas, "Cost", cost::seen(left - 2, app), app);
+    let mut right = canvas.part(left, 1, width - left, height.saturating_sub(1));
+    for (y, row) in cost::measured(width - left - 2, app).iter().enumerate() {
+        right.row(1, y, row);
+    }
+}
+
+/// Cells of a slot's column.
+fn cells(slot: &Slot) -> usize {
+    let of = |text: &Option<String>| text.as_deref().map_or(0, wrap::width);
+    of(&slot.draft).max(of(&slot.target)).clamp(2, WIDEST)
+}
+
+/// Cells that all slots need.
+pub fn width(slots: &[Slot]) -> usize {
+    LEFT + slots.iter().map(|slot| cells(slot) + 1).sum::<usize>()
+}
+
 /// Four rows: draft, its chance, target, outcome.
 fn slot_columns(canvas: &mut Canvas<'_>, y: usize, drafts: &str, slots: &[Slot], app: &App) {
     let style = |role| app.dress.theme.style(role);
@@ -85,8 +116,7 @@ fn slot_columns(canvas: &mut Canvas<'_>, y: usize, drafts: &str, slots: &[Slot],
     }
     let mut x = LEFT;
     for (i, slot) in slots.iter().enumerate() {
-        let of = |text: &Option<String>| text.as_deref().map_or(0, wrap::width);
-        let cells = of(&slot.draft).max(of(&slot.target)).clamp(2, WIDEST);
+        let cells = cells(slot);
         let left = slots.len() - i;
         let more = if left > 1 { 4 } else { 0 };
         if x + cells + more > canvas.width() {
@@ -95,7 +125,7 @@ fn slot_columns(canvas: &mut Canvas<'_>, y: usize, drafts: &str, slots: &[Slot],
         }
         let cut = |text: &str| wrap::truncate(text, cells, ellipsis);
         if let Some(draft) = &slot.draft {
-            canvas.text(x, y, &cut(draft), style(slot.fate.role()));
+            canvas.text(x, y, &cut(draft), style(role(slot.fate)));
         }
         if let Some(prob) = slot.prob {
             canvas.text(x, y + 1, &column(f64::from(prob), app).repeat(2), style(Role::Draft));
@@ -103,11 +133,11 @@ fn slot_columns(canvas: &mut Canvas<'_>, y: usize, drafts: &str, slots: &[Slot],
         if let Some(target) = &slot.target {
             let role = match slot.fate {
                 Fate::Rejected => Role::Correction,
-                fate => fate.role(),
+                fate => role(fate),
             };
             canvas.text(x, y + 2, &cut(target), style(role));
         }
-        let end = canvas.text(x, y + 3, slot.fate.glyph(app.dress.glyphs), mark(slot.fate, app));
+        let end = canvas.text(x, y + 3, glyph(slot.fate, app.dress.glyphs), mark(slot.fate, app));
         if slot.fate == Fate::Rejected {
             canvas.text(end, y + 3, app.dress.glyphs.correction, mark(Fate::Bonus, app));
         }
@@ -115,16 +145,11 @@ fn slot_columns(canvas: &mut Canvas<'_>, y: usize, drafts: &str, slots: &[Slot],
     }
 }
 
-fn mark(fate: Fate, app: &App) -> ratatui::style::Style {
-    let fg = app.dress.theme.style(fate.role()).fg;
-    ratatui::style::Style { fg, ..Default::default() }
-}
-
 /// One row: the marks of the slots, then the tokens that were committed.
 fn marks(canvas: &mut Canvas<'_>, y: usize, round: &Round, app: &App) {
     let mut x = 1;
-    for slot in slots::slots(round, app) {
-        x = canvas.text(x, y, slot.fate.glyph(app.dress.glyphs), mark(slot.fate, app));
+    for slot in shown(round, app) {
+        x = canvas.text(x, y, glyph(slot.fate, app.dress.glyphs), mark(slot.fate, app));
         if slot.fate == Fate::Rejected {
             x = canvas.text(x, y, app.dress.glyphs.correction, mark(Fate::Bonus, app));
         }
@@ -138,7 +163,7 @@ fn marks(canvas: &mut Canvas<'_>, y: usize, round: &Round, app: &App) {
             Outcome::Plain => Role::Plain,
         };
         x += 1;
-        x = canvas.text(x, y, &slots::visible(&token.text, app), app.dress.theme.style(role));
+        x = canvas.text(x, y, &visible(&token.text, app), app.dress.theme.style(role));
     }
 }
 

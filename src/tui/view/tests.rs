@@ -116,6 +116,85 @@ fn markdown_answered() {
     snapshot("markdown", &mut app);
 }
 
+/// The requests of a race, begun with `/race`.
+fn race(app: &mut App, command: &str) -> Vec<crate::event::Generate> {
+    let requests = submit(app, command).into_iter().find_map(|effect| match effect {
+        crate::tui::effect::Effect::Race { requests, .. } => Some(requests),
+        _ => None,
+    });
+    requests.expect("a race begins")
+}
+
+#[test]
+fn a_race_at_every_size() {
+    let mut app = ready_app();
+    let requests = race(&mut app, "/race show me some code");
+    for (width, height) in [(60, 20), (120, 40)] {
+        let screen = grid(&drawn(&mut app, width, height));
+        insta::assert_snapshot!(format!("race_begins_{width}x{height}"), screen);
+    }
+    run_lanes(&mut app, &requests, 20);
+    for (width, height) in [(60, 16), (60, 20), (80, 24), (120, 40), (200, 50)] {
+        let screen = grid(&drawn(&mut app, width, height));
+        insta::assert_snapshot!(format!("race_{width}x{height}"), screen);
+    }
+    insta::assert_snapshot!("race_styles_120x40", styles(&drawn(&mut app, 120, 40)));
+    let mut app = ready_app();
+    let requests = race(&mut app, "/race cjk 日本語 --repeat 2");
+    run_lanes(&mut app, &requests, usize::MAX);
+    run_lanes(&mut app, &requests, usize::MAX);
+    app.explain = true;
+    for (width, height) in [(60, 20), (80, 24), (120, 40)] {
+        let screen = grid(&drawn(&mut app, width, height));
+        insta::assert_snapshot!(format!("race_over_{width}x{height}"), screen);
+    }
+    act(&mut app, Action::Back);
+    insta::assert_snapshot!("race_left_80x24", grid(&drawn(&mut app, 80, 24)));
+}
+
+#[test]
+fn a_demo_has_its_caption_below() {
+    let mut app = new_app();
+    let playlist = crate::record::demo::Playlist::open("tour").unwrap();
+    app.demo = Some(crate::tui::app::Demo::new(playlist));
+    app.begin();
+    let recording = crate::record::demo::trace("math").unwrap().recording();
+    let mut ready = recording.ready.unwrap();
+    ready.engine = "replay".into();
+    let ready = crate::event::EngineEvent::ModelReady(Box::new(ready));
+    for event in std::iter::once(ready).chain(recording.runs[0].events.clone()).take(20) {
+        happen(&mut app, Event::Engine(event));
+    }
+    for (width, height) in [(60, 20), (80, 24), (120, 40)] {
+        let screen = grid(&drawn(&mut app, width, height));
+        insta::assert_snapshot!(format!("demo_{width}x{height}"), screen);
+    }
+}
+
+/// What a race says when it is lost, stopped or failed.
+#[test]
+fn a_race_that_goes_wrong_says_so() {
+    use crate::race::Verdict;
+    let mut app = ready_app();
+    let requests = race(&mut app, "/race a long answer");
+    run_lanes(&mut app, &requests, usize::MAX);
+    let verdicts = [
+        (Verdict::Mismatch { at: 3, baseline: Some(1), other: None }, "MISMATCH at token 3"),
+        (Verdict::NearTie { at: 9, margin: 0.01 }, "near tie at token 9 (margin 0.0100)"),
+        (Verdict::NotComparable { why: "so".into() }, "not comparable: so"),
+    ];
+    for (verdict, says) in verdicts {
+        let report = app.race.as_mut().unwrap().report.as_mut().unwrap();
+        report.lanes[1].verdict = verdict;
+        report.lanes[1].speedup.median = 0.76;
+        let screen = grid(&drawn(&mut app, 60, 20));
+        assert!(screen.contains(says), "{screen}");
+        assert!(screen.contains("0.76×: slower than baseline"), "{screen}");
+    }
+    app.race.as_mut().unwrap().stage = crate::tui::app::RaceStage::Failed("no memory".into());
+    assert!(grid(&drawn(&mut app, 60, 20)).contains("no memory"));
+}
+
 /// B44: wide, joined and combining characters keep every border straight.
 #[test]
 fn wide_text_keeps_its_columns() {
@@ -140,8 +219,9 @@ fn everything_open_and_too_much_of_it() {
     for _ in 0..3 {
         ask(&mut app, "a long answer please");
     }
-    let lines = (0..50).map(|i| format!("pasted line {i}")).collect::<Vec<_>>().join("\n");
-    happen(&mut app, Event::Input(Input::Paste(lines)));
+    for i in 0..50 {
+        happen(&mut app, Event::Input(Input::Paste(format!("line {i}\n"))));
+    }
     app.explain = true;
     act(&mut app, Action::PageUp);
     snapshot("overfull", &mut app);
@@ -251,6 +331,12 @@ fn every_size_is_drawn() {
         app.panel_extra = -60;
         states.push(app.clone());
     }
+    let mut racing = ready_app();
+    let requests = race(&mut racing, "/race show me some markdown");
+    states.push(racing.clone());
+    run_lanes(&mut racing, &requests, 60);
+    racing.explain = true;
+    states.push(racing);
     act(&mut app, Action::Help);
     states.push(app.clone());
     app.overlay = Some(Overlay::Stats);
@@ -286,6 +372,13 @@ fn ascii_screens_are_ascii() {
             let odd: String = screen.chars().filter(|c| !c.is_ascii()).collect();
             assert_eq!(odd, "", "{width}x{height}\n{screen}");
         }
+    }
+    app.overlay = None;
+    let requests = race(&mut app, "/race show me some code");
+    for events in [5, usize::MAX] {
+        run_lanes(&mut app, &requests, events);
+        let screen = grid(&drawn(&mut app, 120, 40));
+        assert!(screen.is_ascii(), "{screen}");
     }
 }
 

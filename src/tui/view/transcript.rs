@@ -2,7 +2,7 @@
 
 use super::gauges;
 use super::paint::{Canvas, dotted, time};
-use crate::event::{FinishReason, Outcome};
+use crate::event::{FinishReason, Level, Outcome};
 use crate::tui::app::{App, Colouring, EngineState, Phase, Shown};
 use crate::tui::markdown::Look;
 use crate::tui::theme::Role;
@@ -76,7 +76,7 @@ fn height(item: &mut Item, look: Look<'_>) -> usize {
 
 fn draw_item(canvas: &mut Canvas<'_>, app: &mut App, index: usize, look: Look<'_>, y: isize) {
     // Drawing reads the rest of the state, so the item is taken out meanwhile.
-    let blank = Item::Notice(crate::event::Level::Info, Default::default());
+    let blank = Item::Notice(Level::Info, Default::default());
     let mut item = std::mem::replace(&mut app.transcript.items[index], blank);
     let rows = item.rows(look);
     let count = rows.len();
@@ -98,9 +98,10 @@ fn draw_item(canvas: &mut Canvas<'_>, app: &mut App, index: usize, look: Look<'_
         }
         Item::Notice(level, _) => {
             let style = app.dress.theme.style(level_role(*level));
+            let mark = if *level == Level::Info { app.dress.glyphs.dot } else { "!" };
             for (i, (y, row)) in places.into_iter().enumerate() {
                 if i == 0 {
-                    canvas.text(1, y, "!", style);
+                    canvas.text(1, y, mark, style);
                 }
                 canvas.row(INDENT, y, &row);
             }
@@ -111,8 +112,9 @@ fn draw_item(canvas: &mut Canvas<'_>, app: &mut App, index: usize, look: Look<'_
             if let Some((y, _)) = places.first().filter(|_| walked) {
                 canvas.text(1, *y, app.dress.glyphs.anchor, app.dress.theme.style(Role::Strong));
             }
+            let mut text = canvas.part(INDENT, 0, look.width, canvas.height());
             for (y, row) in places {
-                draw_row(canvas, app, index, answer, &row, y, look.width);
+                draw_row(&mut text, app, index, answer, &row, y);
             }
             if let Some(y) = footer {
                 let room = look.width;
@@ -123,18 +125,17 @@ fn draw_item(canvas: &mut Canvas<'_>, app: &mut App, index: usize, look: Look<'_
     app.transcript.items[index] = item;
 }
 
-/// A row of an answer, its tokens coloured.
-fn draw_row(
+/// A row of the answer at place `index`, its tokens coloured.
+pub fn draw_row(
     canvas: &mut Canvas<'_>,
     app: &App,
     index: usize,
     answer: &Answer,
     row: &Row,
     y: usize,
-    width: usize,
 ) {
-    let mut x = INDENT;
-    let limit = INDENT + width;
+    let mut x = 0;
+    let limit = canvas.width();
     for piece in row {
         let Some(source) = piece.source else {
             x = canvas.text(x, y, &piece.text, piece.style);
@@ -341,11 +342,11 @@ fn welcome(canvas: &mut Canvas<'_>, app: &App) {
     y += 2;
     use crate::tui::action::Action;
     let keys = [
-        (app.keymap.hint(Action::Submit), "send"),
-        (app.keymap.hint(Action::Newline), "a new line"),
-        ("/".into(), "commands"),
-        (app.keymap.hint(Action::Mode), "speculative or plain decoding"),
+        ("/".into(), "commands, /race among them"),
         (app.keymap.hint(Action::Explain), "explain what is shown"),
+        (app.keymap.hint(Action::Mode), "speculative or plain decoding"),
+        (app.keymap.hint(Action::Panel), "rounds, timeline, cost"),
+        (app.keymap.hint(Action::Newline), "a new line"),
         (app.keymap.hint(Action::Help), "all keys"),
     ];
     for (key, what) in keys {
