@@ -151,7 +151,7 @@ fn a_typed_switch_is_text() {
     let source = "{% for m in messages %}{{ m.content }}{% endfor %}|{{ enable_thinking }}";
     assert_eq!(
         text(&render(source, &talk(&[(Role::User, "x /think")])).unwrap()),
-        "x /think|false"
+        "x /think|False"
     );
     let template = ChatTemplate::new(source, "", "").unwrap();
     let options = RenderOptions { thinking: true, ..RenderOptions::default() };
