@@ -11,7 +11,7 @@ use dflash_chat::event::{
     EngineCommand, EngineEvent, FinishReason, Generate, Prompt, Round, RunStarted, Totals,
 };
 use dflash_chat::model::decoder::Decoder;
-use dflash_chat::model::draft::{Draft, Savings};
+use dflash_chat::model::draft::Draft;
 use dflash_chat::model::networks::{Networks, Proposal};
 use dflash_chat::model::ops::cpu::Cpu;
 use dflash_chat::model::ops::kernels::cache::KvType;
@@ -374,10 +374,10 @@ impl Chat {
         let ops = Cpu::new(1, Quantise::None, KvType::F32);
         let files = open_target(folder).unwrap();
         let ctx_limit = files.config.max_positions;
-        let target = Decoder::load(&ops, &files, ctx_limit, &mut |_, _| ()).unwrap();
+        let target = Decoder::load(&ops, &files, ctx_limit, &mut |_, _| Ok(())).unwrap();
         let draft = open_draft(&folder.join("draft"), &files.config, None).unwrap();
-        let exact = Savings { compress: false, ranked_vocabulary: false };
-        let draft = Draft::load(&ops, &draft, &target, ctx_limit, exact).unwrap();
+        let draft =
+            Draft::load(&ops, &draft, &target, ctx_limit, false, &mut |_, _| Ok(())).unwrap();
         let tokenizer = load::tokenizer(&files).unwrap();
         let (template, fallback) = ChatTemplate::of(&tokenizer).unwrap();
         assert_eq!(fallback, None);
