@@ -125,7 +125,10 @@ impl App {
             Action::Mode => self.set_mode(None),
             Action::BlockSmaller => self.step_block(false),
             Action::BlockLarger => self.step_block(true),
-            Action::Picture => return vec![Effect::Picture],
+            Action::Picture => {
+                self.notice = None;
+                return vec![Effect::Picture];
+            }
             Action::CopyAnswer => return self.copy_answer(None),
             Action::Fork => return self.fork_here(),
             Action::Rename => self.begin_renaming(),

@@ -24,6 +24,10 @@ const WORDS: &[(&str, &str)] = &[
         "the tokens a round must bring to be as fast as plain steps: a round's mean time over a plain step's",
     ),
     ("by slot", "how often draft i was accepted, of the rounds in which all drafts before it were"),
+    (
+        "race",
+        "two engines answer one prompt and take turns: the one whose clock is behind gets the next round",
+    ),
     ("tok/s", "tokens a second while decoding; reading the prompt is not counted"),
 ];
 

@@ -4,6 +4,7 @@
 use super::gauges::explained;
 use super::paint::{Canvas, bar, dotted};
 use super::transcript::draw_row;
+use crate::event::FinishReason;
 use crate::race::Verdict;
 use crate::race::report::Pace;
 use crate::tui::app::{App, RaceStage, Racing};
@@ -112,7 +113,7 @@ fn progress(racing: &Racing, lane: usize) -> (String, f64) {
     (format!("{tokens} of {of}"), tokens as f64 / most.max(1) as f64)
 }
 
-/// Clock, speed and τ of a lane; why it ended.
+/// Clock, speed and τ of a lane; why it ended, if not by itself.
 fn figures(racing: &Racing, index: usize, app: &App) -> Row {
     let style = |role| app.dress.theme.style(role);
     let lane = &racing.race.lanes[index];
@@ -122,7 +123,7 @@ fn figures(racing: &Racing, index: usize, app: &App) -> Row {
         text(format!("{:.1} tok/s", lane.stats.decode_tok_s())),
         text(format!("{} {:.2}", app.dress.glyphs.tau, lane.stats.tau())),
     ];
-    if let Some(reason) = &lane.transcript.reason {
+    if let Some(reason) = lane.transcript.reason.as_ref().filter(|it| **it != FinishReason::Eos) {
         parts.push(Piece::new(reason.name(), style(Role::Muted)));
     }
     dotted(parts, app)

@@ -30,7 +30,11 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &App) {
     let table_room = (slots.len() + 1).min(room.saturating_sub(below.len().min(4))).max(2);
     y = table(canvas, y, table_room, drafts_are(round), &slots, app);
     y += 1;
-    for row in below.iter().take(canvas.height().saturating_sub(y)) {
+    let room = canvas.height().saturating_sub(y);
+    // A heading without what it heads says nothing.
+    let headless = below.get(room.wrapping_sub(2)).is_some_and(Row::is_empty);
+    let room = if room < below.len() && headless { room - 1 } else { room };
+    for row in below.iter().take(room) {
         canvas.row(1, y, row);
         y += 1;
     }
