@@ -182,9 +182,9 @@ fn hints(app: &App) -> Vec<(String, &'static str)> {
         ],
         (None, true, _) => &[
             (Action::Back, "leave"),
+            (Action::Fork, "fork here"),
             (Action::WordRight, "next round"),
             (Action::Up, "answer before"),
-            (Action::Fork, "fork here"),
         ],
         (Some(true), ..) | (_, _, true) => {
             &[(Action::Back, "stop"), (Action::Explain, "explain"), (Action::Help, "help")]
