@@ -101,7 +101,7 @@ impl Shelf {
             Effect::Delete => Some(sessions.delete()),
             Effect::Undelete => match sessions.undelete() {
                 Ok(id) => self.perform(Effect::Open(id)),
-                Err(failed) => Some(failed),
+                Err(failed) => Some(*failed),
             },
             Effect::DeleteListed(id) => Some(match sessions.store.delete(&id) {
                 Ok(deleted) => {
@@ -112,7 +112,7 @@ impl Shelf {
             }),
             Effect::UndeleteListed => Some(match sessions.undelete() {
                 Ok(_) => Event::Listed(sessions.store.list()),
-                Err(failed) => failed,
+                Err(failed) => *failed,
             }),
             Effect::TitleListed(id, title) => Some(match sessions.store.rename(&id, &title) {
                 Ok(()) => Event::Listed(sessions.store.list()),
@@ -167,16 +167,16 @@ impl Sessions {
     }
 
     /// Bring back what was deleted last; its name.
-    fn undelete(&mut self) -> Result<String, Event> {
+    fn undelete(&mut self) -> Result<String, Box<Event>> {
         let Some(deleted) = self.deleted.pop() else {
             let what = "nothing was deleted since the program started";
-            return Err(Event::Notice(Level::Warning, what.into()));
+            return Err(Box::new(Event::Notice(Level::Warning, what.into())));
         };
         match self.store.undelete(&deleted) {
             Ok(()) => Ok(deleted.id),
             Err(failed) => {
                 self.deleted.push(deleted);
-                Err(refused(&failed))
+                Err(Box::new(refused(&failed)))
             }
         }
     }

@@ -358,7 +358,7 @@ mod tests {
         use crate::chat::conversation::{Change, Conversation};
         let folder = tempfile::tempdir().unwrap();
         let store = crate::chat::store::Store::new(folder.path());
-        let mut said = ["a cat", "a dog", "another cat"].map(|text| {
+        let said = ["a cat", "a dog", "another cat"].map(|text| {
             let mut saved = store.begin();
             saved.record(&Change::User { text: text.into() }).unwrap();
             saved
@@ -418,7 +418,6 @@ mod tests {
         assert!(shown(&app).is_empty());
         assert!(act(&mut app, Action::DeleteForward).is_empty());
         assert_eq!(act(&mut app, Action::Undo), [Effect::UndeleteListed]);
-        drop(said.each_mut());
     }
 
     #[test]
