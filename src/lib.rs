@@ -24,8 +24,9 @@
 //!   [`model::networks::Networks`]. Its arithmetic is the trait [`model::ops::Ops`], with kernels
 //!   of our own on the CPU ([`model::ops::cpu`]) and candle's on GPUs ([`model::ops::device`]);
 //!   [`model::ops::parity`] sets the two side by side.
-//! - [`decode`] is the loop: prompt reuse, prefill, rounds, how long blocks are, how tokens are
-//!   chosen, what stops an answer. It knows ids and logits, no text but for stop strings.
+//! - [`decode`] is the loop: prompt reuse, prefill, rounds, how long blocks are and whether the
+//!   draft or an earlier place in the text fills them, how tokens are chosen, what stops an
+//!   answer. It knows ids and logits, no text but for stop strings.
 //! - [`engine`] is a thread that answers commands with events: the worker, a script, a recording.
 //! - [`chat`] is conversations and the templates that turn them into prompts; [`catalog`] is what
 //!   can run and where it comes from; [`settings`] is what the person prefers.
