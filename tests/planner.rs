@@ -155,3 +155,62 @@ fn the_planner_keeps_up_with_the_best_fixed_length() {
     println!("{report}");
     assert!(!failed, "\n{report}");
 }
+
+/// How often repeats are taken in 200 rounds, the first 50 left out, if a repeat's tokens are
+/// right with `chance` each and the draft's never.
+fn repeats_taken(machine: &Machine, chance: f64, asked: BlockSize) -> usize {
+    let mut planner = Planner::new(Learned::default());
+    let mut random = Random(3);
+    let limits = Limits { block: SLOTS + 1, budget: 1000, room: 1000, context: 100 };
+    let mut taken = 0;
+    for i in 0..200 {
+        let plan = planner.plan(asked, &limits);
+        // Token 1 is right, 2 wrong; what the draft says is always wrong.
+        let repeat: Vec<Proposal> = (0..SLOTS)
+            .map(|_| Proposal { id: if random.next() < chance { 1 } else { 2 }, prob: 0.5 })
+            .collect();
+        let (chosen, drafted, source) = match planner.prefer(&plan, &repeat, &limits) {
+            Some(plan) => (plan, repeat[..plan.drafts].to_vec(), DraftSource::Ngram),
+            None => {
+                let drafted = vec![Proposal { id: 2, prob: 0.1 }; plan.drafts];
+                let trimmed = planner.trim(&plan, &drafted, &limits);
+                (trimmed, drafted[..trimmed.drafts].to_vec(), DraftSource::Draft)
+            }
+        };
+        taken += usize::from(source == DraftSource::Ngram && i >= 50);
+        let kept = drafted.iter().take_while(|draft| draft.id == 1).count();
+        let committed = vec![1; kept + 1];
+        planner.observe_repeat(&repeat, &committed);
+        let record = RoundRecord {
+            index: i,
+            position: 100,
+            planned_by: chosen.planned_by,
+            source: if drafted.is_empty() { DraftSource::Plain } else { source },
+            anchor: 0,
+            unsent: Vec::new(),
+            choices: vec![Choice { id: 1, margin: 1.0, prob: 1.0 }; drafted.len() + 1],
+            accepted: kept,
+            committed,
+            expected: chosen.expected,
+            draft_us: if source == DraftSource::Draft { (machine.draft)(1) as u64 } else { 0 },
+            verify_us: (machine.verify)(drafted.len() + 1) as u64,
+            other_us: 0,
+            drafted,
+        };
+        planner.observe(&record, kept);
+    }
+    taken
+}
+
+#[test]
+fn repeats_are_taken_where_they_are_right() {
+    for machine in &MACHINES[1..] {
+        let taken = |chance, asked| repeats_taken(machine, chance, asked);
+        let name = machine.name;
+        assert!(taken(0.9, BlockSize::Auto) > 100, "{name}: {}", taken(0.9, BlockSize::Auto));
+        assert_eq!(taken(0.9, BlockSize::Fixed(4)), 0, "{name}");
+    }
+    // Verification that costs per row is not spent on what is never right.
+    let wasted = repeats_taken(&MACHINES[2], 0.02, BlockSize::Auto);
+    assert!(wasted < 10, "{wasted}");
+}
