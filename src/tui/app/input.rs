@@ -179,6 +179,11 @@ impl App {
             self.notice = None;
             return Vec::new();
         }
+        // A command that is left; Up brings it back.
+        if self.running.is_none() && self.composer.text().starts_with('/') {
+            self.composer.take();
+            return Vec::new();
+        }
         self.stop()
     }
 

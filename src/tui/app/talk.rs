@@ -163,7 +163,9 @@ impl App {
     /// Begin to write another title: as a command, which can be left.
     pub(super) fn begin_renaming(&mut self) {
         if self.composer.is_blank() {
-            self.composer.set(&format!("/title {}", self.conversation.title()));
+            let given = self.conversation.renamed.clone();
+            let title = given.unwrap_or_else(|| self.conversation.title());
+            self.composer.set(&format!("/title {}", sanitise_line(&title)));
         } else {
             self.say(Level::Warning, "a message is being written; /title TEXT gives a title");
         }

@@ -334,6 +334,10 @@ fn a_title_is_begun_with_its_key() {
     ask(&mut app, "one");
     act(&mut app, Action::Rename);
     assert_eq!(app.composer.text(), "/title one");
+    act(&mut app, Action::Back);
+    act(&mut app, Action::Back);
+    assert!(app.composer.is_blank(), "the popup, then the command");
+    act(&mut app, Action::Rename);
     act(&mut app, Action::Submit);
     assert_eq!(app.conversation.title(), "one");
     app.composer.set("a message");

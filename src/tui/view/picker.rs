@@ -60,7 +60,9 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App, picker: &Picker) {
             };
             let [delete, undo, rename] =
                 [Action::DeleteForward, Action::Undo, Action::Rename].map(key);
-            format!("{found}; {delete} deletes, {undo} brings back, {rename} renames")
+            let keys = format!("{delete} deletes, {undo} brings back, {rename} renames");
+            let whole = format!("{found}; {keys}");
+            if wrap::width(&whole) > canvas.width() { keys } else { whole }
         }
     };
     canvas.text(0, last, &wrap::truncate(&help, canvas.width(), ellipsis), style(Role::Muted));

@@ -154,9 +154,9 @@ fn hints(app: &App) -> &'static [(Action, &'static str)] {
     match (app.walk.is_some(), app.running.is_some()) {
         (true, _) => &[
             (Action::Back, "leave"),
+            (Action::Fork, "fork here"),
             (Action::WordRight, "next round"),
             (Action::Up, "answer before"),
-            (Action::Fork, "fork here"),
         ],
         (_, true) => {
             &[(Action::Back, "stop"), (Action::Explain, "explain"), (Action::Help, "help")]

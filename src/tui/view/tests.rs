@@ -211,6 +211,7 @@ fn conversations_to_choose_from() {
     model.ctx_limit = app.context_used * 100 / 85;
     happen(&mut app, Event::Listed(listing));
     insta::assert_snapshot!("conversations_80x24", grid(&drawn(&mut app, 80, 24)));
+    insta::assert_snapshot!("conversations_60x16", grid(&drawn(&mut app, 60, 16)));
     act(&mut app, Action::Rename);
     insta::assert_snapshot!("renaming_60x16", grid(&drawn(&mut app, 60, 16)));
 }
