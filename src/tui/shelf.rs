@@ -89,8 +89,8 @@ impl Shelf {
             _ => {}
         }
         let Some(sessions) = &mut self.sessions else {
-            let asked = [Effect::List, Effect::Delete, Effect::Undelete].contains(&effect)
-                || matches!(effect, Effect::Fork(_));
+            use Effect::{Delete, Fork, List, Undelete};
+            let asked = matches!(effect, List | Delete | Undelete | Fork(_));
             let what = "conversations are not kept here".to_string();
             return asked.then_some(Event::Notice(Level::Warning, what));
         };
