@@ -133,10 +133,10 @@ impl App {
         let [send, leave] = [Action::Submit, Action::Back].map(|action| self.keymap.hint(action));
         let what = match turns - at - 1 {
             0 => String::new(),
-            1 => "; the turn after it goes then".into(),
-            after => format!("; the {after} turns after it go then"),
+            1 => "; 1 later turn goes".into(),
+            later => format!("; {later} later turns go"),
         };
-        let what = format!("{send} sends it in its own place, {leave} leaves it{what}");
+        let what = format!("{send} sends it in its place, {leave} leaves it{what}");
         self.say(Level::Info, what);
     }
 

@@ -126,7 +126,7 @@ fn an_earlier_message_is_edited() {
     app.composer.set("");
     submit(&mut app, "/edit 2");
     assert_eq!(app.composer.text(), "two");
-    assert!(app.notice.as_ref().unwrap().1.ends_with("the turn after it goes then"));
+    assert!(app.notice.as_ref().unwrap().1.ends_with("1 later turn goes"));
     app.composer.set("");
     ask(&mut app, "2");
     let said: Vec<&str> = app.conversation.turns.iter().map(|turn| turn.user.as_str()).collect();
