@@ -45,29 +45,28 @@ fn a_tiny_target_gets_a_draft() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
 
-    let prompts = run(Command::new(&python).arg(training.join("prompts.py")).arg("60"));
-    let lines: Vec<&str> = prompts.lines().collect();
-    assert_eq!(lines.len(), 60);
-    std::fs::write(at("held-prompts.jsonl"), lines[..10].join("\n")).unwrap();
-    std::fs::write(at("prompts.jsonl"), lines[10..].join("\n")).unwrap();
-    let collect = |prompts: &str, out: &str| {
+    let prompts = run(Command::new(&python).arg(training.join("prompts.py")).arg("20"));
+    assert_eq!(prompts.lines().count(), 20);
+    std::fs::write(at("prompts.jsonl"), prompts).unwrap();
+    let collect = || {
         run(Command::new(collector())
             .arg("--target")
             .arg(&target)
             .arg("--prompts")
-            .arg(at(prompts))
+            .arg(at("prompts.jsonl"))
             .arg("--out")
-            .arg(at(out))
+            .arg(at("part"))
             .args(["--taps", "0,2", "--max-tokens", "40", "--lanes", "8"]));
     };
-    collect("held-prompts.jsonl", "held");
-    collect("prompts.jsonl", "part");
+    collect();
     // A second call finds everything done and changes nothing.
     let before = std::fs::read(at("part.jsonl")).unwrap();
     assert!(!before.is_empty());
-    collect("prompts.jsonl", "part");
+    collect();
     assert_eq!(std::fs::read(at("part.jsonl")).unwrap(), before);
 
+    // What a target with random weights says of one prompt tells nothing of another. So the
+    // draft is asked about the answers that it was shown: those it has to learn.
     let train = |minutes: &str| {
         run(Command::new(&python)
             .arg(training.join("train.py"))
@@ -76,21 +75,21 @@ fn a_tiny_target_gets_a_draft() {
             .arg("--data")
             .arg(at("part"))
             .arg("--held")
-            .arg(at("held"))
+            .arg(at("part"))
             .arg("--out")
             .arg(at("run"))
             .args(["--layers", "1", "--block-size", "4", "--mask-token", "318"])
             .args(["--minutes", minutes, "--blocks", "16", "--rate", "5e-3"]))
     };
-    train("0.1");
+    train("0.05");
     // Asked for more, it goes on where it was.
-    train("0.8");
+    train("0.3");
     let log = std::fs::read_to_string(at("run/log.jsonl")).unwrap();
     let log: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let tau = |line: &Value| line["tau"].as_f64().unwrap();
     let (first, last) = (log.first().unwrap(), log.last().unwrap());
     assert!(last["step"].as_u64() > first["step"].as_u64());
-    assert!(tau(last) > tau(first), "τ from {} to {}", tau(first), tau(last));
+    assert!(tau(last) > tau(first) + 0.5, "τ from {} to {}", tau(first), tau(last));
 
     run(Command::new(&python).arg(training.join("export.py")).arg(at("run")).arg(at("draft")));
     // The program drafts as well as the trainer says, from both forms, and loses nothing.

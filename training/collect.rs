@@ -148,7 +148,7 @@ impl Collector {
     }
 
     /// Begin a conversation: everything up to where the target goes on.
-    fn open(&self, line: usize, prompt: Prompt) -> Result<(Lane, Choice)> {
+    fn open(&self, line: usize, prompt: Prompt) -> Result<(Lane, u32)> {
         let mut messages: Vec<ChatMessage> =
             prompt.system.iter().map(|text| ChatMessage::new(Role::System, text)).collect();
         messages.push(ChatMessage::new(Role::User, &prompt.user));
@@ -185,12 +185,12 @@ impl Collector {
             asked,
             answered,
         };
-        let choice = self.feed(&mut lane, &ids)?;
-        Ok((lane, choice))
+        let next = self.feed(&mut lane, &ids)?;
+        Ok((lane, next))
     }
 
-    /// Pass `ids` of one conversation; the choice after them.
-    fn feed(&self, lane: &mut Lane, ids: &[u32]) -> Result<Choice> {
+    /// Pass `ids` of one conversation; the token that is chosen after them.
+    fn feed(&self, lane: &mut Lane, ids: &[u32]) -> Result<u32> {
         let pass = self.target.forward_in(&self.ops, ids, &mut lane.sequence, &self.taps)?;
         lane.ids.extend(ids);
         lane.features.extend(self.features(&pass)?);
@@ -208,18 +208,15 @@ impl Collector {
     }
 
     /// One step of all lanes. `next` holds each lane's chosen token, and then the one after.
-    fn step(&self, lanes: &mut [Lane], next: &mut [Choice]) -> Result<()> {
-        let ids: Vec<u32> = next.iter().map(|choice| choice.id).collect();
+    fn step(&self, lanes: &mut [Lane], next: &mut [u32]) -> Result<()> {
         let mut sequences: Vec<_> = lanes.iter_mut().map(|lane| &mut lane.sequence).collect();
-        let pass = self.target.step_each(&self.ops, &ids, &mut sequences, &self.taps)?;
+        let pass = self.target.step_each(&self.ops, next, &mut sequences, &self.taps)?;
         let features = self.features(&pass)?;
         let mut logits = self.ops.download(&self.target.logits(&self.ops, &pass.hidden)?)?;
-        let (width, vocabulary) = (features.len() / ids.len(), logits.len() / ids.len());
+        let (width, vocabulary) = (features.len() / next.len(), logits.len() / next.len());
         let rows = features.chunks(width).zip(logits.chunks_mut(vocabulary));
-        for (((lane, next), id), (features, logits)) in
-            lanes.iter_mut().zip(next).zip(ids).zip(rows)
-        {
-            lane.ids.push(id);
+        for ((lane, next), (features, logits)) in lanes.iter_mut().zip(next).zip(rows) {
+            lane.ids.push(*next);
             lane.features.extend(features);
             *next = choose(lane, logits);
         }
@@ -228,9 +225,9 @@ impl Collector {
 
     /// After a choice: goes on to the next phase where one is over. Returns whether the
     /// conversation is.
-    fn turn(&self, lane: &mut Lane, next: &mut Choice) -> Result<bool> {
+    fn turn(&self, lane: &mut Lane, next: &mut u32) -> Result<bool> {
         let said = lane.ids.len() - lane.start;
-        let ended = self.end_tokens.contains(&next.id);
+        let ended = self.end_tokens.contains(next);
         match lane.phase {
             Phase::Question if ended && said > 0 => {
                 let asked = lane.asked.clone();
@@ -240,24 +237,24 @@ impl Collector {
             }
             Phase::Question => Ok(ended || said >= LONGEST_QUESTION),
             Phase::Answer => {
-                let whole = said >= self.max_tokens;
-                let looping =
-                    said.is_multiple_of(16) && repeats_from(&lane.ids[lane.start..]).is_some();
-                if !(ended || whole || looping) {
-                    return Ok(false);
-                }
-                lane.ids.push(next.id);
-                let end = match repeats_from(&lane.ids[lane.start..]) {
-                    Some(cut) => lane.start + cut,
-                    None => lane.ids.len(),
-                };
-                lane.answers.push((lane.start, end));
-                let more = ended && lane.answers.len() < lane.prompt.turns && end == lane.ids.len();
-                if !more || lane.answered.is_empty() {
-                    lane.ids.truncate(end);
+                let over = ended || said >= self.max_tokens;
+                let look = over || said.is_multiple_of(16);
+                let loops = look.then(|| repeats_from(&lane.ids[lane.start..])).flatten();
+                if let Some(cut) = loops {
+                    lane.ids.truncate(lane.start + cut);
+                    lane.answers.push((lane.start, lane.ids.len()));
                     return Ok(true);
                 }
-                lane.ids.pop();
+                if !over {
+                    return Ok(false);
+                }
+                // The token that ends it is a part of it.
+                lane.answers.push((lane.start, lane.ids.len() + 1));
+                let more = ended && lane.answers.len() < lane.prompt.turns;
+                if !more || lane.answered.is_empty() {
+                    lane.ids.push(*next);
+                    return Ok(true);
+                }
                 let answered = lane.answered.clone();
                 *next = self.feed(lane, &answered)?;
                 (lane.phase, lane.start) = (Phase::Question, lane.ids.len());
@@ -267,19 +264,12 @@ impl Collector {
     }
 }
 
-/// A chosen token.
-#[derive(Clone, Copy)]
-struct Choice {
-    id: u32,
-}
-
-fn choose(lane: &Lane, logits: &mut [f32]) -> Choice {
+fn choose(lane: &Lane, logits: &mut [f32]) -> u32 {
     let sampling = match lane.phase {
         Phase::Question => Sampling { temperature: 1.0, top_k: 64, ..Sampling::default() },
         Phase::Answer => Sampling { temperature: lane.prompt.temperature, ..Sampling::default() },
     };
-    let choice = Sampler::new(sampling, lane.line as u64).choose(logits, &lane.ids);
-    Choice { id: choice.id }
+    Sampler::new(sampling, lane.line as u64).choose(logits, &lane.ids).id
 }
 
 /// Where an answer begins to say nothing but what it said before: 30 tokens in a row whose
@@ -391,9 +381,9 @@ fn main() -> Result<()> {
             && let Some((line, text)) = prompts.next()
         {
             let prompt = serde_json::from_str(&text?).with_context(|| format!("line {line}"))?;
-            let (lane, choice) = collector.open(line, prompt)?;
+            let (lane, first) = collector.open(line, prompt)?;
             lanes.push(lane);
-            next.push(choice);
+            next.push(first);
         }
         let over = arguments.seconds.is_some_and(|s| start.elapsed().as_secs() >= s);
         if lanes.is_empty() || over {

@@ -30,14 +30,17 @@ class Collected:
     """All parts that match a path like data/part. They may grow while training reads them."""
 
     def __init__(self, path):
-        self.path = pathlib.Path(path)
+        self.path, self.shape = pathlib.Path(path), None
         self.seen, self.conversations = {}, []
         self.refresh()
 
     def refresh(self):
         """Take in what was added since."""
         for shape in sorted(self.path.parent.glob(self.path.name + "*.json")):
-            self.shape = json.loads(shape.read_text())
+            told = json.loads(shape.read_text())
+            self.shape = self.shape or told
+            if any(told[key] != self.shape[key] for key in ("taps", "hidden", "vocabulary")):
+                raise SystemExit(f"{shape} has other taps or another target than the parts before it")
             lines, features = shape.with_suffix(".jsonl"), shape.with_suffix(".features")
             if not features.exists() or features.stat().st_size == 0:
                 continue
@@ -54,9 +57,11 @@ class Collected:
                     conversation = Conversation(halves, line)
                     if conversation.said:
                         self.conversations.append(conversation)
+        if not self.conversations:
+            raise SystemExit(f"nothing was collected yet in {self.path}*.jsonl")
         self.conversations.sort(key=lambda c: len(c.ids))
         self.weights = np.cumsum([c.said for c in self.conversations], dtype=np.float64)
-        self.tokens = int(self.weights[-1]) if len(self.weights) else 0
+        self.tokens = int(self.weights[-1])
 
     def counts(self):
         """How often each token was said."""

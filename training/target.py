@@ -5,12 +5,20 @@ import pathlib
 import numpy as np
 import torch
 
+# Others scale their embeddings, bend their logits or store norms in another way.
+FAMILIES = ("llama", "qwen2", "qwen3", "smollm3", "mistral")
+
 PARTS = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
 }
+
+
+def check(family):
+    if family not in FAMILIES:
+        raise SystemExit(f"a target of the family {family} cannot be trained for; known are {', '.join(FAMILIES)}")
 
 
 class Target:
@@ -26,6 +34,7 @@ class Target:
         reader = gguf.GGUFReader(path)
         tensors = {t.name: t for t in reader.tensors}
         architecture = reader.fields["general.architecture"].contents()
+        check(architecture)
 
         def key(name, default=None):
             field = reader.fields.get(f"{architecture}.{name}")
@@ -60,6 +69,7 @@ class Target:
         from safetensors import safe_open
 
         c = json.loads((path / "config.json").read_text())
+        check(c["model_type"])
         files = [safe_open(file, "pt") for file in sorted(path.glob("*.safetensors"))]
         where = {name: file for file in files for name in file.keys()}
         rope = c.get("rope_theta") or (c.get("rope_parameters") or {}).get("rope_theta", 10000.0)

@@ -126,15 +126,17 @@ def config(a, data, target):
     if a.start:
         # Its vocabulary too: what it knows is in those rows.
         c = read_config(a.start)
-        c["dflash_config"].setdefault("draft_vocabulary", ids)
+        own = c["dflash_config"]
+        if own["target_layer_ids"] != data.shape["taps"]:
+            raise SystemExit(f"{a.start} reads layers {own['target_layer_ids']}, but {data.shape['taps']} were collected")
+        own.setdefault("draft_vocabulary", ids)
         return c
-    c = target.config | {
+    return target.config | {
         "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_act": "silu",
         "attention_bias": False, "num_hidden_layers": a.layers, "vocab_size": data.shape["vocabulary"],
         "block_size": a.block_size, "layer_types": ["full_attention"] * a.layers, "tie_word_embeddings": True,
         "dflash_config": {"target_layer_ids": data.shape["taps"], "mask_token_id": a.mask_token, "draft_vocabulary": ids},
     }
-    return c
 
 
 def main():

@@ -187,11 +187,12 @@ impl Planner {
             survival *= acceptance.chance(i, draft);
             tokens += survival;
             let gain = tokens - 1.0 - rate * (verify(i + 2).unwrap_or(plain) - plain);
+            best.all = tokens;
             if gain > best.gain {
-                best = Worth { drafts: i + 1, tokens, gain, all: 0.0 };
+                best = Worth { drafts: i + 1, tokens, gain, ..best };
             }
         }
-        Some(Worth { all: tokens, ..best })
+        Some(best)
     }
 
     /// Whether to verify `repeat`, what followed earlier in the text, instead of the draft's
