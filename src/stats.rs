@@ -7,7 +7,7 @@
 //!   drafts before it were accepted and draft i was sent (conditional);
 //! - break-even τ = mean time of a speculative round ÷ time of a plain step.
 
-use crate::event::{Round, Totals};
+use crate::event::{DraftSource, Round, Totals};
 
 /// Sums over the rounds of one run.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -34,6 +34,8 @@ pub struct RunStats {
     pub plain: (usize, u64),
     /// Rounds with drafts: count, time, committed.
     pub speculative: (usize, u64, usize),
+    /// Those of them whose drafts were a repeat of the text, not the draft's.
+    pub repeats: usize,
 }
 
 impl RunStats {
@@ -67,6 +69,7 @@ impl RunStats {
             self.speculative.0 += 1;
             self.speculative.1 += round.total_us();
             self.speculative.2 += n;
+            self.repeats += usize::from(round.source == DraftSource::Ngram);
         }
     }
 
@@ -195,6 +198,8 @@ mod tests {
         assert_eq!(stats.break_even_tau(10.0), Some(2.0));
         assert_eq!(stats.speedup(10.0), Some(70.0 / 50.0));
         assert_eq!(stats.plain_step_us(), Some(10.0));
+        stats.add(&Round { source: DraftSource::Ngram, ..round(3, 2, 10) });
+        assert_eq!((stats.repeats, stats.speculative.0), (1, 3));
     }
 
     #[test]

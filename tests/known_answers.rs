@@ -215,3 +215,52 @@ fn logits_agree_with_the_reference() {
         logits_agree(DeviceOps::new(candle_core::Device::Cpu, Quantise::None), &model);
     }
 }
+
+/// Many texts in one pass (`step_each`): each row is what a pass over its text alone gives, bit
+/// for bit, whatever stands beside it. Texts differ in length, and join in another order.
+fn rows_of_texts_are_alone(ops: Cpu, model: &Path) {
+    let files = open_target(model).unwrap();
+    let mut decoder = Decoder::load(&ops, &files, 256, &mut |_, _| Ok(())).unwrap();
+    let vocabulary = files.config.vocab as u32;
+    let id = |text: u32, i: u32| (17 + 101 * text + 7919 * i) % vocabulary;
+    let taps = [0, files.config.layers.len() - 1];
+    let bits = |rows: &<Cpu as Ops>::Rows| -> Vec<u32> {
+        ops.download(rows).unwrap().iter().map(|x| x.to_bits()).collect()
+    };
+    let lengths = [1, 70, 9, 23, 16];
+    let mut texts: Vec<_> = (0..)
+        .zip(lengths)
+        .map(|(text, length)| {
+            let ids: Vec<u32> = (0..length).map(|i| id(text, i)).collect();
+            let mut sequence = decoder.sequence(&ops).unwrap();
+            decoder.forward_in(&ops, &ids, &mut sequence, &[]).unwrap();
+            (text, ids, sequence)
+        })
+        .collect();
+    for step in 0..4 {
+        texts.rotate_left(1);
+        let next: Vec<u32> = texts.iter().map(|(text, ..)| id(*text, 300 + step)).collect();
+        texts.iter_mut().zip(&next).for_each(|((_, ids, _), next)| ids.push(*next));
+        let mut sequences: Vec<_> = texts.iter_mut().map(|(.., sequence)| sequence).collect();
+        let pass = decoder.step_each(&ops, &next, &mut sequences, &taps).unwrap();
+        for (row, (text, ids, _)) in texts.iter().enumerate() {
+            decoder.truncate(&ops, 0);
+            let alone = decoder.forward(&ops, ids, &taps).unwrap();
+            let [row, last] = [row..row + 1, ids.len() - 1..ids.len()];
+            let of = |rows: &<Cpu as Ops>::Rows, at| bits(&ops.slice(rows, at).unwrap());
+            let name = format!("{}: text {text}, step {step}", model.display());
+            assert_eq!(of(&pass.hidden, row.clone()), of(&alone.hidden, last.clone()), "{name}");
+            for (here, there) in pass.taps.iter().zip(&alone.taps) {
+                assert_eq!(of(here, row.clone()), of(there, last.clone()), "{name}: a tap");
+            }
+        }
+    }
+}
+
+#[test]
+fn each_of_many_texts_has_the_bits_it_has_alone() {
+    for model in models() {
+        rows_of_texts_are_alone(Cpu::new(2, Quantise::None, KvType::F32), &model);
+        rows_of_texts_are_alone(Cpu::new(2, Quantise::Q8, KvType::F16), &model);
+    }
+}

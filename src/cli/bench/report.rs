@@ -53,6 +53,7 @@ fn sum<'a>(runs: impl Iterator<Item = &'a RunStats>) -> RunStats {
         all.speculative.0 += run.speculative.0;
         all.speculative.1 += run.speculative.1;
         all.speculative.2 += run.speculative.2;
+        all.repeats += run.repeats;
     }
     all
 }
@@ -107,13 +108,20 @@ struct Summary {
     position_acceptance: Vec<f64>,
     #[serde(serialize_with = "shares")]
     time: [f64; 3],
-    plain_rounds_share: f64,
+    /// Shares of the rounds, which all count in τ: of the draft, of a repeat of the text, plain.
+    #[serde(serialize_with = "sources")]
+    rounds: [f64; 3],
     tokens: usize,
 }
 
 fn shares<S: Serializer>(time: &[f64; 3], serializer: S) -> Result<S::Ok, S::Error> {
     let [draft, verify, other] = time;
     serde_json::json!({"draft": draft, "verify": verify, "other": other}).serialize(serializer)
+}
+
+fn sources<S: Serializer>(rounds: &[f64; 3], serializer: S) -> Result<S::Ok, S::Error> {
+    let [draft, repeat, plain] = rounds;
+    serde_json::json!({"draft": draft, "repeat": repeat, "plain": plain}).serialize(serializer)
 }
 
 impl Summary {
@@ -145,7 +153,12 @@ impl Summary {
                 share(speculative.verify_us),
                 share(speculative.other_us),
             ],
-            plain_rounds_share: ratio(speculative.plain.0 as f64, speculative.rounds as f64),
+            rounds: [
+                speculative.speculative.0 - speculative.repeats,
+                speculative.repeats,
+                speculative.plain.0,
+            ]
+            .map(|rounds| ratio(rounds as f64, speculative.rounds as f64)),
             tokens: speculative.committed,
         }
     }
@@ -274,6 +287,11 @@ impl fmt::Display for Report {
             let slots: Vec<String> =
                 s.position_acceptance.iter().map(|p| format!("{:3.0} %", 100.0 * p)).collect();
             writeln!(f, "{:<9} {}", s.category, slots.join("  "))?;
+        }
+        writeln!(f, "\nrounds: of the draft, of a repeat of the text, plain (all count in τ):")?;
+        for s in &summaries {
+            let [draft, repeat, plain] = s.rounds.map(|share| 100.0 * share);
+            writeln!(f, "{:<9} {draft:3.0} %  {repeat:3.0} %  {plain:3.0} %", s.category)?;
         }
         let identical = self.verdicts().filter(|v| matches!(v, Verdict::Identical { .. })).count();
         writeln!(f, "\nlossless: {identical} of {} answers identical", self.verdicts().count())?;

@@ -9,6 +9,7 @@
 use super::cache::{CHUNK, Cache, Element, MAX_HEAD, Reader, Shape, Store, Writer, padded};
 use super::input::{Panel, Panels, Slots};
 use super::math::{Norm, exp, rms_factor, scale_row, soft_cap};
+use super::memory::Slab;
 use super::pool::Pool;
 use super::shared::Shared;
 use super::simd::{Isa, Kernel, LANES, Simd};
@@ -87,7 +88,7 @@ struct PrepareRow<'a, T> {
     turns: (&'a [f32], &'a [f32]),
     /// By key head.
     queries: &'a [Shared<'a, f32>],
-    cache: Writer<'a, T>,
+    cache: &'a Writer<'a, T>,
     full: usize,
 }
 
@@ -286,7 +287,7 @@ impl<T: Element> ChunkOfPanel<'_, '_, T> {
             self.to[i * stride + 1] = sum;
         }
         if !seen.is_empty() {
-            // The next head's, or the next chunk's: mostly this thread's next part.
+            // The next head's of the chunk: mostly this thread's next part.
             let next_keys = keys.as_ptr().wrapping_add(keys.len() + values.len());
             let values = Values { values, width, next_keys };
             weighted_values::<S, T, N>(s, values, &weights, &sight, seen, self.to);
@@ -357,7 +358,7 @@ fn soft_max<S: Simd, const N: usize>(
 struct Values<'a, T> {
     values: &'a [T],
     width: usize,
-    /// The keys of the next chunk, to be fetched meanwhile.
+    /// The keys of the next head, to be fetched meanwhile.
     next_keys: *const T,
 }
 
@@ -527,7 +528,7 @@ fn append_to<'x, T: Element>(
     (pool, isa): (&Pool, Isa),
     (rows, row): (usize, &(dyn Fn(usize) -> &'x [f32] + Sync)),
     heading: Heading<'_>,
-    (numbers, (shape, first)): (&mut [T], (Shape, usize)),
+    (chunks, (shape, first)): (&mut [Slab<T>], (Shape, usize)),
     position: usize,
     to: Option<&mut [f32]>,
     len: usize,
@@ -542,7 +543,7 @@ fn append_to<'x, T: Element>(
     }
     {
         let queries: Vec<_> = queries.iter_mut().map(Panels::shared).collect();
-        let cache = Writer::new(numbers, shape, first);
+        let cache = &Writer::new(chunks, shape, first, position);
         let pairs = heading.rope.pairs();
         heading.rope.with(len, |turns| {
             let one = |i: usize| {
@@ -568,7 +569,7 @@ fn append_to<'x, T: Element>(
         });
     }
     if let Some(to) = to {
-        let cache = Reader { numbers, shape, first };
+        let cache = Reader { chunks, shape, first };
         let lookup = |(head, queries)| Lookup { spec, cache, head, queries, position, len };
         let lookups: Vec<_> = queries.iter().enumerate().map(lookup).collect();
         attend(pool, isa, &lookups, to);

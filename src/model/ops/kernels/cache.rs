@@ -1,11 +1,13 @@
 //! Keys and values of one layer.
 //!
-//! They lie in chunks of positions; a chunk has, head by head, its keys and its values. Keys are
-//! in tiles of sixteen positions, by dimension and then position, so that a vector has one
-//! dimension of sixteen keys. Values are by position and then dimension.
+//! They lie in chunks of positions, each in memory of its own, so that a longer context moves
+//! nothing. A chunk has, head by head, its keys and its values. Keys are in tiles of sixteen
+//! positions, by dimension and then position, so that a vector has one dimension of sixteen
+//! keys. Values are by position and then dimension.
 //!
-//! Where queries look back over a window only, chunks from the front are forgotten. Chunks begin
-//! at the same positions whatever was forgotten, so that attention adds up in the same order.
+//! Where queries look back over a window only, chunks from the front are forgotten and serve
+//! again at the end. Chunks begin at the same positions whatever was forgotten, so that attention
+//! adds up in the same order.
 
 use super::memory::{Memory, Plain, Slab};
 use super::shared::Shared;
@@ -74,13 +76,13 @@ impl Element for Half {
     }
 }
 
-/// The numbers of a cache, in one of the types.
+/// The numbers of a cache, chunk by chunk, in one of the types.
 #[derive(Debug)]
 pub enum Store {
     /// [`KvType::F32`]
-    F32(Slab<f32>),
+    F32(Vec<Slab<f32>>),
     /// [`KvType::F16`]
-    F16(Slab<Half>),
+    F16(Vec<Slab<Half>>),
 }
 
 /// How heads lie in a cache.
@@ -103,9 +105,9 @@ impl Shape {
         self.keys() + CHUNK * padded(self.head_dim)
     }
 
-    /// Elements of `positions`.
-    fn elements(self, positions: usize) -> usize {
-        positions.div_ceil(CHUNK).saturating_mul(self.heads).saturating_mul(self.block())
+    /// Elements of a chunk.
+    fn chunk(self) -> usize {
+        self.heads * self.block()
     }
 }
 
@@ -116,7 +118,7 @@ pub struct Cache {
     pub store: Store,
     /// How they lie.
     pub shape: Shape,
-    /// The chunk with which the memory begins; what was before is forgotten.
+    /// The first chunk that is kept; what was before is forgotten.
     first: usize,
     /// How far queries look back, themselves included.
     window: Option<usize>,
@@ -142,8 +144,8 @@ impl Cache {
         );
         ensure!((1..=MAX_HEADS).contains(&heads), "an attention with {heads} key heads");
         let store = match kv {
-            KvType::F32 => Store::F32(memory.slab(0)?),
-            KvType::F16 => Store::F16(memory.slab(0)?),
+            KvType::F32 => Store::F32(vec![]),
+            KvType::F16 => Store::F16(vec![]),
         };
         Ok(Cache { memory: memory.clone(), store, shape, first: 0, window, len: 0, capacity })
     }
@@ -184,25 +186,22 @@ impl Cache {
         if len - self.first * CHUNK > most {
             self.forget(position);
         }
-        /// At least `needed` elements, twice as many as before if that is within `limit`.
+        /// At least `count` chunks of so many elements.
         fn grow<T: Plain>(
             memory: &Memory,
-            slab: &mut Slab<T>,
-            needed: usize,
-            limit: usize,
+            chunks: &mut Vec<Slab<T>>,
+            count: usize,
+            elements: usize,
         ) -> Result<()> {
-            if slab.len() < needed {
-                let mut larger = memory.small_or_alone(needed.max(limit.min(2 * slab.len())))?;
-                larger[..slab.len()].copy_from_slice(slab);
-                *slab = larger;
+            while chunks.len() < count {
+                chunks.push(memory.slab(elements)?);
             }
             Ok(())
         }
-        let needed = self.shape.elements(len - self.first * CHUNK);
-        let limit = self.shape.elements(most);
+        let (count, elements) = (len.div_ceil(CHUNK) - self.first, self.shape.chunk());
         match &mut self.store {
-            Store::F32(slab) => grow(&self.memory, slab, needed, limit)?,
-            Store::F16(slab) => grow(&self.memory, slab, needed, limit)?,
+            Store::F32(chunks) => grow(&self.memory, chunks, count, elements)?,
+            Store::F16(chunks) => grow(&self.memory, chunks, count, elements)?,
         }
         self.len = len;
         Ok(())
@@ -216,11 +215,10 @@ impl Cache {
         if first <= self.first {
             return;
         }
-        let forgotten = self.shape.elements((first - self.first) * CHUNK);
-        let end = self.shape.elements(self.len - self.first * CHUNK);
+        let forgotten = first - self.first;
         match &mut self.store {
-            Store::F32(slab) => slab.copy_within(forgotten..end, 0),
-            Store::F16(slab) => slab.copy_within(forgotten..end, 0),
+            Store::F32(chunks) => chunks.rotate_left(forgotten),
+            Store::F16(chunks) => chunks.rotate_left(forgotten),
         }
         self.first = first;
     }
@@ -233,7 +231,7 @@ pub fn bytes(shape: Shape, window: Option<usize>, positions: usize, kv: KvType) 
         KvType::F16 => size_of::<f16>(),
     };
     let kept = kept_positions(window, 0).min(positions);
-    shape.elements(kept) as u64 * element as u64
+    (kept.div_ceil(CHUNK) as u64).saturating_mul(shape.chunk() as u64 * element as u64)
 }
 
 /// Width of a cached value: whole vectors.
@@ -244,11 +242,11 @@ pub fn padded(head_dim: usize) -> usize {
 /// A cache's numbers, to be read.
 #[derive(Clone, Copy)]
 pub struct Reader<'a, T> {
-    /// The store.
-    pub numbers: &'a [T],
-    /// How they lie.
+    /// What is kept.
+    pub chunks: &'a [Slab<T>],
+    /// How heads lie in it.
     pub shape: Shape,
-    /// The chunk with which the numbers begin.
+    /// Which chunk the first one is.
     pub first: usize,
 }
 
@@ -256,23 +254,25 @@ impl<'a, T: Element> Reader<'a, T> {
     /// The keys and the values of `head` in a chunk.
     #[inline(always)]
     pub fn block(self, head: usize, chunk: usize) -> (&'a [T], &'a [T]) {
-        let at = ((chunk - self.first) * self.shape.heads + head) * self.shape.block();
-        self.numbers[at..at + self.shape.block()].split_at(self.shape.keys())
+        let block = self.shape.block();
+        self.chunks[chunk - self.first][head * block..][..block].split_at(self.shape.keys())
     }
 }
 
 /// A cache's numbers, to be filled position by position.
-#[derive(Clone, Copy)]
 pub struct Writer<'a, T> {
-    numbers: Shared<'a, T>,
+    chunks: Vec<Shared<'a, T>>,
     shape: Shape,
+    /// Which chunk the first one is.
     first: usize,
 }
 
 impl<'a, T: Element> Writer<'a, T> {
-    /// To fill `numbers`, which begin with the chunk `first`.
-    pub fn new(numbers: &'a mut [T], shape: Shape, first: usize) -> Self {
-        Writer { numbers: Shared::new(numbers), shape, first }
+    /// To fill `chunks`, whose first is the chunk `first` of the context, from `position` on.
+    pub fn new(chunks: &'a mut [Slab<T>], shape: Shape, first: usize, position: usize) -> Self {
+        let written = position / CHUNK;
+        let chunks = chunks[written - first..].iter_mut().map(|chunk| Shared::new(chunk)).collect();
+        Writer { chunks, shape, first: written }
     }
 
     /// Store the key and the value of `position` of `head`: `head_dim` numbers each, followed
@@ -282,19 +282,19 @@ impl<'a, T: Element> Writer<'a, T> {
     /// No other thread may write the same position and head, and none may read.
     #[inline(always)]
     pub unsafe fn set<S: Simd>(
-        self,
+        &self,
         s: S,
         (head, position): (usize, usize),
         key: &[f32; MAX_HEAD],
         value: &[f32; MAX_HEAD],
     ) {
         let (head_dim, width) = (self.shape.head_dim, padded(self.shape.head_dim));
-        let chunk = position / CHUNK - self.first;
-        let block = (chunk * self.shape.heads + head) * self.shape.block();
+        let numbers = self.chunks[position / CHUNK - self.first];
+        let block = head * self.shape.block();
         let position = position % CHUNK;
         let at = block + self.shape.keys() + position * width;
         // SAFETY: a position's value is disjoint from all others'.
-        let to = unsafe { self.numbers.part(at..at + width) };
+        let to = unsafe { numbers.part(at..at + width) };
         for (to, x) in to.as_chunks_mut().0.iter_mut().zip(value.as_chunks().0) {
             T::store(s, to, s.load(x));
         }
@@ -305,7 +305,7 @@ impl<'a, T: Element> Writer<'a, T> {
             for (lane, &x) in rounded.iter().enumerate().take(head_dim - i * LANES) {
                 let at = first + (i * LANES + lane) * LANES;
                 // SAFETY: a position's lane of a key's dimension is disjoint from all others'.
-                unsafe { self.numbers.part(at..at + 1)[0] = x };
+                unsafe { numbers.part(at..at + 1)[0] = x };
             }
         }
     }
@@ -323,9 +323,9 @@ mod tests {
         for rows in [7, 256, 16, 1].into_iter().cycle().take(800) {
             cache.extend(position, rows).unwrap();
             position += rows;
-            let Store::F16(slab) = &cache.store else { panic!("another type") };
-            assert!(slab.len() <= shape.elements(kept_positions(Some(100), rows) + CHUNK));
-            assert!(position - cache.first_chunk() * CHUNK <= slab.len());
+            let Store::F16(chunks) = &cache.store else { panic!("another type") };
+            assert!(chunks.len() <= kept_positions(Some(100), 256) / CHUNK + 2);
+            assert!(position - cache.first_chunk() * CHUNK <= chunks.len() * CHUNK);
             // A rejected block, and the last answer too, can be taken back.
             assert!(cache.shortest() <= position.saturating_sub(rows + TAKE_BACK));
         }
@@ -342,7 +342,14 @@ mod tests {
     fn without_a_window_nothing_is_forgotten() {
         let (memory, shape) = (Arc::default(), Shape { heads: 1, head_dim: 2 });
         let mut cache = Cache::new(&memory, shape, None, 5000, KvType::F32).unwrap();
-        (0..5).for_each(|i| cache.extend(1000 * i, 1000).unwrap());
+        cache.extend(0, 1000).unwrap();
+        let first = |cache: &Cache| match &cache.store {
+            Store::F32(chunks) => chunks[0].as_ptr(),
+            Store::F16(_) => panic!("another type"),
+        };
+        let at = first(&cache);
+        (1..5).for_each(|i| cache.extend(1000 * i, 1000).unwrap());
+        assert_eq!(first(&cache), at, "what is there was moved");
         assert_eq!((cache.first_chunk(), cache.shortest()), (0, 0));
         assert!(cache.extend(5000, 1).is_err());
     }

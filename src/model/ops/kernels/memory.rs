@@ -84,12 +84,6 @@ fn bytes<T>(len: usize) -> Result<usize> {
 }
 
 impl Memory {
-    /// A slab of `len` zeros: a small one next to others, for whole huge pages take time to
-    /// clear; a large one in a region of its own, so that its memory goes back on its own.
-    pub fn small_or_alone<T: Plain>(&self, len: usize) -> Result<Slab<T>> {
-        if bytes::<T>(len)? < HUGE_PAGE { self.slab(len) } else { Slab::alone(len) }
-    }
-
     /// A slab of `len` zeros, next to the others.
     pub fn slab<T: Plain>(&self, len: usize) -> Result<Slab<T>> {
         let bytes = bytes::<T>(len)?;
