@@ -99,6 +99,9 @@ pub struct ModelReady {
     /// Why there is no draft, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft_missing: Option<String>,
+    /// The draft in the words of the person who named it apart from the pair (`--draft`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft_asked: Option<String>,
     /// "cpu", "metal", "cuda".
     pub device: String,
     /// Instruction set or device name.

@@ -41,8 +41,11 @@ fn fixture(name: &str) -> PathBuf {
 
 /// A conversation that the pair `pair` made.
 fn said_with(home: &Path, pair: &str, target: &str) {
+    said_by(home, Models { pair: pair.into(), target: target.into(), ..Models::default() });
+}
+
+fn said_by(home: &Path, models: Models) {
     let mut saved = Store::new(home.join("sessions")).begin();
-    let models = Models { pair: pair.into(), target: target.into(), draft: None };
     let text = Change::Text { ids: vec![5, 6], text: "said before".into() };
     for change in [
         Change::Models(models),
@@ -111,6 +114,27 @@ fn a_conversation_goes_on_with_the_pair_that_made_it() {
     session.wait_for("said before");
     let shown = leave(session);
     assert!(shown.contains("llama-tied") && !shown.contains("goes on with it"), "{shown}");
+}
+
+#[test]
+fn a_conversation_goes_on_with_the_draft_that_was_named() {
+    let home = tempfile::tempdir().unwrap();
+    let target = fixture("llama-tied").to_str().unwrap().to_owned();
+    let draft = fixture("llama-tied/draft").to_str().unwrap().to_owned();
+    let with = ["--target", &target, "--draft", &draft, "--max-tokens", "8"];
+    let mut session = chat(home.path(), &with);
+    session.wait_for("ready");
+    session.paste("hello");
+    session.send("\r");
+    session.wait_for("8 tokens");
+    leave(session);
+    let last = Store::new(home.path().join("sessions")).latest().unwrap();
+    assert_eq!(last.models.draft_asked, Some(draft));
+    let session = chat(home.path(), &["--continue"]);
+    session.wait_for("ready");
+    session.wait_for("hello");
+    let shown = leave(session);
+    assert!(!shown.contains("no draft") && !shown.contains("goes on with it"), "{shown}");
 }
 
 #[test]

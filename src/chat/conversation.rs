@@ -49,6 +49,9 @@ pub struct Models {
     /// Name of the draft, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft: Option<String>,
+    /// The draft in the words of the person who named it apart from the pair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft_asked: Option<String>,
 }
 
 /// A message and its answer.
@@ -160,6 +163,7 @@ impl Change {
                 pair: ready.pair.clone(),
                 target: ready.target.name.clone(),
                 draft: ready.draft.as_ref().map(|draft| draft.name.clone()),
+                draft_asked: ready.draft_asked.clone(),
             }),
             EngineEvent::RunStarted(run) => Change::Answer(Box::new(Run::from(run.as_ref()))),
             EngineEvent::PrefillDone { first, text, .. } => {

@@ -31,11 +31,16 @@ pub struct ChatArgs {
 /// Open the chat.
 pub fn run(args: &ChatArgs) -> Result<()> {
     needs_screen("the chat", "dflash-chat run PROMPT")?;
-    let asked = Asked::new(&args.model, &args.decode, &args.conversation)?;
-    let resumed = if args.resume { pair_to_resume(&asked) } else { Resumed::default() };
+    let mut asked = Asked::new(&args.model, &args.decode, &args.conversation)?;
+    let mut notices = vec![];
+    if args.resume {
+        match as_before(&asked) {
+            Ok(before) => asked = before.unwrap_or(asked),
+            Err(notice) => notices.push(notice),
+        }
+    }
     let options = ScreenOptions {
-        pair: resumed.pair.unwrap_or_else(|| asked.pair()),
-        notices: resumed.notice.into_iter().collect(),
+        notices,
         pairs: choices(&asked),
         sessions: Some(asked.paths.sessions()),
         resume: args.resume,
@@ -45,33 +50,28 @@ pub fn run(args: &ChatArgs) -> Result<()> {
     tui::run(options, |request| start_engine(&asked.with_pair(&request.pair)))
 }
 
-/// What a conversation that goes on has to say about the pair.
-#[derive(Debug, Default)]
-struct Resumed {
-    /// The pair to start with, where it is not the one that the settings name.
-    pair: Option<String>,
-    /// What the person should know of that.
-    notice: Option<String>,
-}
-
-/// The last conversation goes on with the pair that made it, unless the person asks for another
-/// one now (the screen says so then), or it is not on this machine.
-fn pair_to_resume(asked: &Asked) -> Resumed {
+/// What to ask for so that the last conversation goes on with the models that made it; `None`
+/// where the settings name them, or the person asks for others now (the screen says so then).
+/// An error says why they cannot be had.
+fn as_before(asked: &Asked) -> Result<Option<Asked>, String> {
     let last = Conversations::new(asked.paths.sessions()).latest();
-    let pair = last.map(|last| last.models.pair).unwrap_or_default();
-    if pair.is_empty() || pair == asked.pair() || asked.pair_is_asked_for() || asked.scripted() {
-        return Resumed::default();
+    let Some(models) = last.map(|last| last.models).filter(|models| !models.pair.is_empty()) else {
+        return Ok(None);
+    };
+    let (pair, draft) = (&models.pair, models.draft_asked.as_deref());
+    let named = asked.load_request().selection.draft;
+    let same = *pair == asked.pair() && draft == named.as_deref();
+    if same || asked.pair_is_asked_for() || asked.scripted() {
+        return Ok(None);
     }
-    let request = asked.with_pair(&pair).load_request();
+    let before = asked.with_models(pair, draft);
+    let request = before.load_request();
     let why = match catalog::resolve(&request.selection, &request.store) {
-        Ok(found) if found.missing.is_empty() => {
-            return Resumed { pair: Some(pair), notice: None };
-        }
+        Ok(found) if found.missing.is_empty() => return Ok(Some(before)),
         Ok(_) => format!("is not on this machine (`dflash-chat models pull {pair}` fetches it)"),
         Err(error) => format!("cannot be had: {error}"),
     };
-    let notice = format!("{pair}, which made this conversation, {why}");
-    Resumed { pair: None, notice: Some(sanitise_line(&notice)) }
+    Err(sanitise_line(&format!("{pair}, which made this conversation, {why}")))
 }
 
 /// The pairs that `/pair` offers, with what a person wants to know before choosing.

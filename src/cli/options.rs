@@ -137,7 +137,8 @@ pub struct Asked {
     pub stop: Vec<String>,
     engine: Option<EngineChoice>,
     taps: Option<Vec<usize>>,
-    /// A pair that the person switched to on the screen.
+    /// Another pair than the settings name: that of the conversation which goes on, or one that
+    /// the person switched to on the screen.
     selection: Option<Selection>,
 }
 
@@ -199,28 +200,34 @@ impl Asked {
 
     /// The name of the pair, or of the target, that the settings name.
     pub fn pair(&self) -> String {
-        let selection = self.settings.selection();
+        let selection = self.selection();
         selection.target.or(selection.pair).unwrap_or_else(|| DEMO_PAIR.to_owned())
+    }
+
+    fn selection(&self) -> Selection {
+        self.selection.clone().unwrap_or_else(|| self.settings.selection())
     }
 
     /// Whether the person asks for that pair now, rather than always.
     pub fn pair_is_asked_for(&self) -> bool {
         let now = |key| matches!(self.settings.origin(key), Origin::Flag | Origin::Environment);
-        now("pair") || now("target")
+        now("pair") || now("target") || now("draft")
     }
 
     /// The same with another pair: a name in the catalogue, or a target.
     pub fn with_pair(&self, pair: &str) -> Asked {
-        let mut asked = self.clone();
-        if self.pair() != pair {
-            let known = catalog::find(pair).is_some();
-            asked.selection = Some(Selection {
-                pair: known.then(|| pair.to_owned()),
-                target: (!known).then(|| pair.to_owned()),
-                draft: None,
-            });
-        }
-        asked
+        if self.pair() == pair { self.clone() } else { self.with_models(pair, None) }
+    }
+
+    /// The same with this pair, or target, and this draft.
+    pub fn with_models(&self, pair: &str, draft: Option<&str>) -> Asked {
+        let known = catalog::find(pair).is_some();
+        let selection = Selection {
+            pair: known.then(|| pair.to_owned()),
+            target: (!known).then(|| pair.to_owned()),
+            draft: draft.map(str::to_owned),
+        };
+        Asked { selection: Some(selection), ..self.clone() }
     }
 
     /// Refuse a pair that nobody knows and a reference that means nothing, before anything is
@@ -247,7 +254,7 @@ impl Asked {
     pub fn system(&self) -> Option<String> {
         let given = self.settings.values.system.clone();
         given.or_else(|| {
-            let selection = self.settings.selection();
+            let selection = self.selection();
             let name = match (&selection.pair, &selection.target) {
                 (Some(pair), _) => pair,
                 (None, Some(_)) => return None,
@@ -276,9 +283,8 @@ impl Asked {
     /// How the screen looks, and what it asks for.
     pub fn screen(&self) -> ScreenOptions {
         let values = &self.settings.values;
-        let selection = self.settings.selection();
         ScreenOptions {
-            pair: selection.target.or(selection.pair).unwrap_or_else(|| DEMO_PAIR.to_owned()),
+            pair: self.pair(),
             generate: self.generate(Prompt::Messages(Vec::new())),
             system: self.system(),
             theme: self.chosen("theme").then(|| values.theme.clone()),
@@ -302,7 +308,7 @@ impl Asked {
         let values = &self.settings.values;
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         LoadRequest {
-            selection: self.selection.clone().unwrap_or_else(|| self.settings.selection()),
+            selection: self.selection(),
             store: Store::from_env(&self.paths),
             offline: values.offline,
             place: match values.device {

@@ -429,6 +429,7 @@ impl Job<'_> {
                 bytes: draft.bytes(ops),
             }),
             draft_missing: self.draft_missing.clone(),
+            draft_asked: self.request.selection.draft.clone(),
             device: ops.device().into(),
             device_detail: ops.device_detail(),
             threads: ops.threads(),

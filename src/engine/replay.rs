@@ -145,6 +145,7 @@ fn unknown_networks() -> ModelReady {
         },
         draft: None,
         draft_missing: None,
+        draft_asked: None,
         device: String::new(),
         device_detail: String::new(),
         threads: 0,

@@ -93,6 +93,7 @@ impl ScriptedEngine {
             target: network("a script", "script"),
             draft: Some(network("the same script", "DFlashDraftModel")),
             draft_missing: None,
+            draft_asked: None,
             device: "cpu".into(),
             device_detail: "no computation".into(),
             threads: 1,
