@@ -62,6 +62,14 @@ pub enum EngineEvent {
         /// The exact text it adds (empty while a character is incomplete).
         text: String,
     },
+    /// A round is under way. Only a slow replay says so: an engine that computes has done the
+    /// round before anyone could look at its parts.
+    Phase {
+        /// What is being done.
+        phase: RoundPhase,
+        /// The round as it will be.
+        round: Box<Round>,
+    },
     /// One round of decoding.
     Round(Box<Round>),
     /// The answer ended.
@@ -73,12 +81,7 @@ pub enum EngineEvent {
     },
     /// What one forward pass of the target costs at each number of rows
     /// (`bench verify-cost`).
-    VerifyCost {
-        /// Tokens in the cache while it was measured.
-        context: usize,
-        /// One entry a number of rows.
-        points: Vec<CostPoint>,
-    },
+    VerifyCost(VerifyCost),
     /// Something a person should know; nothing failed.
     Notice(Message),
     /// The current command failed; the engine lives unless it says otherwise.
@@ -446,6 +449,44 @@ pub struct Totals {
     pub verify_us: u64,
     /// Sum over the rounds.
     pub other_us: u64,
+}
+
+/// What is being done within a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RoundPhase {
+    /// The draft fills the block.
+    Draft,
+    /// The target verifies it.
+    Verify,
+}
+
+/// What one forward pass of the target costs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VerifyCost {
+    /// Tokens in the cache while it was measured.
+    pub context: usize,
+    /// One entry a number of rows.
+    pub points: Vec<CostPoint>,
+    /// Bytes a second at which memory can be read here, measured at the same time; `None` on
+    /// devices where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_rate: Option<f64>,
+}
+
+impl VerifyCost {
+    /// Time of a pass of one row, in microseconds, where that was measured.
+    pub fn one_row_us(&self) -> Option<f64> {
+        self.points.iter().find(|point| point.rows == 1).map(|point| point.verify_us)
+    }
+
+    /// How fast a pass of one row reads weights of `bytes`, in bytes a second; and the share of
+    /// what memory gives, where both are known.
+    pub fn weight_rate(&self, bytes: u64) -> Option<(f64, Option<f64>)> {
+        let rate = self.one_row_us().filter(|us| *us > 0.0).map(|us| bytes as f64 / us * 1e6)?;
+        let most = self.memory_rate.filter(|most| *most > 0.0);
+        (bytes > 0).then_some((rate, most.map(|most| rate / most)))
+    }
 }
 
 /// What a forward pass at `rows` rows costs.

@@ -1,7 +1,7 @@
 //! A round as the slots of its block: what was drafted in each, what the target wanted, and what
 //! became of it. The screen and the printed strip are made from this.
 
-use crate::event::{DraftSource, Round};
+use crate::event::{DraftSource, Round, RoundPhase};
 
 /// What became of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Fate {
     Bonus,
     /// The only token of a plain step.
     Plain,
+    /// Not known yet: the round is under way.
+    Open,
 }
 
 /// One slot of a block.
@@ -63,6 +65,42 @@ pub fn slots(round: &Round, show: impl Fn(&str) -> String) -> Vec<Slot> {
     slots
 }
 
+/// The slots of `round` while it is under way: what the draft has not proposed and the target has
+/// not said is not known.
+pub fn slots_in(round: &Round, phase: RoundPhase, show: impl Fn(&str) -> String) -> Vec<Slot> {
+    let mut slots = slots(round, show);
+    slots.retain(|slot| phase == RoundPhase::Verify || slot.fate != Fate::Plain);
+    for slot in slots.iter_mut().filter(|slot| slot.fate != Fate::Anchor) {
+        slot.target = None;
+        match phase {
+            RoundPhase::Draft => {
+                (slot.draft, slot.prob, slot.fate) = (None, None, Fate::Open);
+            }
+            RoundPhase::Verify if slot.fate == Fate::Unsent => {}
+            RoundPhase::Verify => slot.fate = Fate::Open,
+        }
+    }
+    // The place after the last draft is only the target's.
+    slots.truncate(1 + round.drafted.len().max(1) + round.unsent.len());
+    slots
+}
+
+/// What goes on in a round that is under way.
+pub fn doing_in_words(round: &Round, phase: RoundPhase) -> String {
+    let (sent, unsent) = (round.drafted.len(), round.unsent.len());
+    match (phase, round.source) {
+        (RoundPhase::Draft, DraftSource::Ngram) => "what followed earlier is looked up".into(),
+        (RoundPhase::Draft, _) if sent + unsent == 1 => "the draft guesses a token".into(),
+        (RoundPhase::Draft, _) => {
+            format!("the draft guesses {} tokens in one pass", sent + unsent)
+        }
+        (RoundPhase::Verify, _) if sent == 0 => "the target takes a plain step".into(),
+        (RoundPhase::Verify, _) => {
+            format!("the target checks {sent} at once and adds one")
+        }
+    }
+}
+
 /// What the slots of a round hold, in a word.
 pub fn drafts_are(round: &Round) -> &'static str {
     match round.source {
@@ -99,6 +137,28 @@ mod tests {
             accepted,
             ..Round::default()
         }
+    }
+
+    /// What is not known yet is not told: drafts before they are proposed, what the target says
+    /// before it has.
+    #[test]
+    fn a_round_under_way_tells_no_more_than_is_known() {
+        use Fate::*;
+        let rejected = Round { unsent: vec![DraftedToken::default()], ..round(1, 2) };
+        for round in [rejected, round(3, 4), round(1, 1)] {
+            let unsent = round.unsent.len();
+            let drafting = slots_in(&round, RoundPhase::Draft, str::to_string);
+            assert_eq!(drafting.len(), 4 + unsent);
+            assert!(drafting[1..].iter().all(|slot| (slot.fate, &slot.draft) == (Open, &None)));
+            let verifying = slots_in(&round, RoundPhase::Verify, str::to_string);
+            assert_eq!(verifying.len(), 4 + unsent);
+            assert!(verifying[1..4].iter().all(|s| s.fate == Open && s.draft.is_some()));
+            assert!(verifying[4..].iter().all(|s| s.fate == Unsent));
+            assert!(verifying.iter().chain(&drafting).all(|slot| slot.target.is_none()));
+        }
+        let plain = Round { drafted: vec![], target: vec![Token::default()], ..round(0, 1) };
+        let verifying = slots_in(&plain, RoundPhase::Verify, str::to_string);
+        assert_eq!(verifying.iter().map(|slot| slot.fate).collect::<Vec<_>>(), [Anchor, Open]);
     }
 
     /// An accepted end token ends the round: nothing was rejected and nothing corrected.

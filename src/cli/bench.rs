@@ -6,7 +6,7 @@ use super::options::{Asked, ConversationOptions, DecodeOptions, ModelOptions};
 use super::{Cancelled, Interrupt, engine_error, interrupt, start_engine};
 use crate::engine::EngineHandle;
 use crate::event::{
-    ChatMessage, CostPoint, EngineCommand, EngineEvent, Mode, ModelReady, Prompt, Role,
+    ChatMessage, EngineCommand, EngineEvent, Mode, ModelReady, Prompt, Role, VerifyCost,
 };
 use crate::race::{Transcript, compare};
 use crate::stats::RunStats;
@@ -326,17 +326,16 @@ fn verify_cost(
     bench.engine.send(EngineCommand::MeasureVerifyCost { rows, context, repeats });
     loop {
         match bench.engine.next_blocking().map(|envelope| envelope.event) {
-            Some(EngineEvent::VerifyCost { points, context }) => {
+            Some(EngineEvent::VerifyCost(cost)) => {
                 match format {
-                    BenchFormat::Json => println_json(
-                        &serde_json::json!({"model": bench.ready, "context": context, "points": points}),
-                    )?,
+                    BenchFormat::Json => println_json(&serde_json::json!({
+                        "model": bench.ready,
+                        "context": cost.context,
+                        "points": cost.points,
+                        "memory_rate": cost.memory_rate,
+                    }))?,
                     BenchFormat::Table => {
-                        write!(
-                            std::io::stdout(),
-                            "{}",
-                            cost_table(&bench.ready, context, &points)
-                        )?;
+                        write!(std::io::stdout(), "{}", cost_table(&bench.ready, &cost))?;
                     }
                 }
                 return Ok(());
@@ -351,14 +350,14 @@ fn verify_cost(
     }
 }
 
-fn cost_table(ready: &ModelReady, context: usize, points: &[CostPoint]) -> String {
+fn cost_table(ready: &ModelReady, cost: &VerifyCost) -> String {
     let mut out = format!(
-        "{} on {} ({}), {} threads, {context} tokens of context\n\n",
-        ready.target.name, ready.device, ready.device_detail, ready.threads
+        "{} on {} ({}), {} threads, {} tokens of context\n\n",
+        ready.target.name, ready.device, ready.device_detail, ready.threads, cost.context
     );
     out.push_str("rows  verify ms  fastest–slowest    ÷ 1 row   draft ms   break-even τ\n");
-    let one = points.iter().find(|point| point.rows == 1).map(|point| point.verify_us);
-    for point in points {
+    let one = cost.one_row_us();
+    for point in &cost.points {
         let ms = |us: f64| us / 1e3;
         let ratio = |us: f64| one.map_or("—".into(), |one| format!("{:.2}", us / one));
         let (fast, slow) = point.spread_us;
@@ -372,6 +371,15 @@ fn cost_table(ready: &ModelReady, context: usize, points: &[CostPoint]) -> Strin
             ms(point.draft_us),
             ratio(point.verify_us + point.draft_us),
         ));
+    }
+    if let Some((rate, share)) = cost.weight_rate(ready.target.bytes) {
+        let of = match (share, cost.memory_rate) {
+            (Some(share), Some(most)) => {
+                format!(", {:.0} % of the {:.1} GB/s that memory gives", 100.0 * share, most / 1e9)
+            }
+            _ => String::new(),
+        };
+        out.push_str(&format!("\none row reads the weights at {:.1} GB/s{of}\n", rate / 1e9));
     }
     out
 }

@@ -5,8 +5,9 @@
 use super::{CancelToken, Engine, EngineHandle, EventSink, spawn};
 use crate::event::{
     EngineCommand, EngineEvent, FinishReason, Level, ModelReady, NetworkInfo, ReplayControl,
+    RoundPhase,
 };
-use crate::record::timeline::Timeline;
+use crate::record::timeline::{Moment, Timeline};
 use crate::record::{Recording, Run};
 use crate::stats::RunStats;
 use std::ops::Range;
@@ -14,6 +15,9 @@ use std::time::{Duration, Instant};
 
 /// Longest wait between two looks at the cancel token.
 const MOST_WAIT: Duration = Duration::from_millis(50);
+
+/// What lasts less than this within a round is over before it can be read.
+const READABLE: Duration = Duration::from_millis(100);
 
 /// Plays a [`Recording`].
 #[derive(Debug)]
@@ -24,6 +28,8 @@ pub struct ReplayEngine {
     timeline: Timeline,
     /// Whether the front end waits for the end of the answer.
     running: bool,
+    /// The round, by its event, and what goes on in it, as it was told.
+    phase: Option<(usize, RoundPhase)>,
     /// Until when the timeline has been told of the time that passed.
     told: Instant,
 }
@@ -54,7 +60,8 @@ impl ReplayEngine {
         let told = Instant::now();
         // So that the first answer is the next one.
         let current = recording.runs.len() - 1;
-        Some(ReplayEngine { runs: recording.runs, current, timeline, running: false, told })
+        let (runs, running, phase) = (recording.runs, false, None);
+        Some(ReplayEngine { runs, current, timeline, running, phase, told })
     }
 
     /// Put the next answer at its start; speed and pause stay as the person chose them.
@@ -72,6 +79,7 @@ impl ReplayEngine {
     fn tell(&mut self, happened: Range<usize>, out: &mut EventSink) {
         if !happened.is_empty() {
             self.running = !self.timeline.finished();
+            self.phase = None;
         }
         for event in &self.runs[self.current].events[happened] {
             out.emit(event.clone());
@@ -95,6 +103,18 @@ impl ReplayEngine {
         if self.running {
             let happened = self.timeline.advance(passed);
             self.tell(happened, out);
+            self.tell_phase(out);
+        }
+    }
+
+    /// In slow motion, what goes on within the round.
+    fn tell_phase(&mut self, out: &mut EventSink) {
+        let slow = |moment: &Moment| moment.lasts >= READABLE && !self.timeline.paused();
+        let Some(Moment { event, phase, .. }) = self.timeline.moment().filter(slow) else { return };
+        if self.phase.replace((event, phase)) != Some((event, phase))
+            && let EngineEvent::Round(round) = &self.runs[self.current].events[event]
+        {
+            out.emit(EngineEvent::Phase { phase, round: round.clone() });
         }
     }
 }
@@ -219,6 +239,33 @@ mod tests {
         handle.send(EngineCommand::Generate(Box::default()));
         handle.send(steer(ReplayControl::Seek(usize::MAX)));
         assert!(answer(&mut handle).len() > 10);
+    }
+
+    /// Slow motion plays each round's phases apart, and its outcome is what it was.
+    #[test]
+    fn a_slow_replay_tells_the_phases_of_a_round() {
+        let recording = TRACES[0].recording();
+        let Some(first) = recording.runs[0].rounds().find(|r| !r.drafted.is_empty()).cloned()
+        else {
+            panic!("a trace without drafts")
+        };
+        let mut handle = start(recording);
+        // The draft's part of that round takes 120 milliseconds.
+        handle.send(steer(ReplayControl::Speed(first.draft_us as f32 / 120_000.0)));
+        handle.send(generate());
+        handle.send(steer(ReplayControl::Seek(first.index)));
+        let mut seen = Vec::new();
+        while !matches!(seen.last(), Some(EngineEvent::Round(r)) if r.index == first.index) {
+            seen.extend(handle.next_blocking().map(|envelope| envelope.event));
+        }
+        let phases: Vec<RoundPhase> = seen
+            .iter()
+            .filter_map(|event| match event {
+                EngineEvent::Phase { phase, round } if **round == first => Some(*phase),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(phases, [RoundPhase::Draft, RoundPhase::Verify]);
     }
 
     #[test]

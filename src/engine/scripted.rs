@@ -275,7 +275,8 @@ impl Engine for ScriptedEngine {
                     CostPoint { rows, verify_us, draft_us, spread_us: (verify_us, verify_us) }
                 };
                 let points = rows.into_iter().map(point).collect();
-                out.emit(EngineEvent::VerifyCost { context, points });
+                let cost = VerifyCost { context, points, memory_rate: None };
+                out.emit(EngineEvent::VerifyCost(cost));
             }
             EngineCommand::Replay { .. } | EngineCommand::Shutdown => {}
         }

@@ -8,7 +8,7 @@ use crate::chat::template::{ChatTemplate, RenderOptions};
 use crate::decode::session::{Prefill, RunSettings, Session};
 use crate::event::{
     ChatMessage, CostPoint, EngineCommand, EngineEvent, FinishReason, Generate, Level, Prompt,
-    RunStarted, Totals,
+    RunStarted, Totals, VerifyCost,
 };
 use crate::model::tokenizer::{Special, Tokenizer};
 use crate::stats::Spread;
@@ -46,7 +46,12 @@ impl Engine for Worker {
             EngineCommand::Forget => self.session.forget(),
             EngineCommand::MeasureVerifyCost { rows, context, repeats } => {
                 match self.verify_cost(&rows, context, repeats, cancel) {
-                    Ok(points) => out.emit(EngineEvent::VerifyCost { context, points }),
+                    Ok(points) => {
+                        let rates = self.session.networks().memory_rates();
+                        let memory_rate = (!rates.is_empty()).then(|| Spread::of(&rates).median);
+                        let cost = VerifyCost { context, points, memory_rate };
+                        out.emit(EngineEvent::VerifyCost(cost));
+                    }
                     Err(error) => out.error(format!("{error:#}"), None),
                 }
             }

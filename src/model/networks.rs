@@ -50,4 +50,9 @@ pub trait Networks {
     fn choices(&mut self) -> Result<Vec<Choice>>;
     /// The logits of the last pass, `[rows, vocab]`.
     fn logits(&mut self) -> Result<Vec<f32>>;
+    /// Bytes a second at which the memory that has the weights can be read, measured a few times;
+    /// none where that is not known.
+    fn memory_rates(&mut self) -> Vec<f64> {
+        Vec::new()
+    }
 }

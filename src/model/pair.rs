@@ -216,4 +216,8 @@ impl<O: Ops> Networks for Pair<O> {
             None => Ok(Vec::new()),
         }
     }
+
+    fn memory_rates(&mut self) -> Vec<f64> {
+        self.ops.memory_rates()
+    }
 }

@@ -1,6 +1,7 @@
 //! What ships with the program for people without a model: recorded runs, and playlists.
 
 use super::Recording;
+use super::timeline::SPEEDS;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
@@ -67,7 +68,7 @@ pub struct Item {
     /// One answer, or a race of baseline against speculative.
     #[serde(default)]
     pub show: What,
-    /// Times the real speed, 0.1 to 8. Only a recording plays at another speed than its own, so
+    /// Times the real speed, within [`SPEEDS`]. Only a recording plays at another speed than its own, so
     /// one that is not 1 plays `trace`, a model or not.
     #[serde(default = "real")]
     pub pace: f32,
@@ -135,7 +136,11 @@ impl Playlist {
         ensure!(!playlist.item.is_empty(), "the playlist shows nothing; add an [[item]]");
         for (i, item) in playlist.item.iter().enumerate() {
             let number = i + 1;
-            ensure!((0.1..=8.0).contains(&item.pace), "item {number}: pace goes from 0.1 to 8");
+            let (least, most) = SPEEDS;
+            ensure!(
+                (least..=most).contains(&item.pace),
+                "item {number}: pace goes from {least} to {most}"
+            );
             ensure!(
                 item.pace == 1.0 || item.trace.is_some(),
                 "item {number}: a pace needs a trace, since only a recording can have one"

@@ -177,7 +177,9 @@ impl Recording {
                     self.runs.push(run);
                 }
             }
-            EngineEvent::LoadProgress { .. } | EngineEvent::VerifyCost { .. } => {}
+            EngineEvent::LoadProgress { .. }
+            | EngineEvent::VerifyCost(_)
+            | EngineEvent::Phase { .. } => {}
             event => {
                 if let Some(run) = open {
                     run.events.push(event);

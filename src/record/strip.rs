@@ -148,6 +148,7 @@ fn mark(fate: Fate) -> (&'static str, Ink) {
         Fate::Discarded => ("·", Ink::Dropped),
         Fate::Unsent => ("–", Ink::Dropped),
         Fate::Bonus | Fate::Plain => ("+", Ink::Own),
+        Fate::Open => ("?", Ink::Muted),
     }
 }
 

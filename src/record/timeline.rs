@@ -1,48 +1,27 @@
 //! When the events of a recorded answer happen: by the times that the engine measured, so that
 //! neither a slow screen nor a pause of the recorded program counts. Pure: told how much time
-//! has passed, it tells which events are due. The replay engine, the exports and the screen
-//! (for the phases within a round) use the same one.
+//! has passed, it tells which events are due. The replay engine and the exports use the same one.
 
-use crate::event::{EngineEvent, ReplayControl, Round};
+use crate::event::{EngineEvent, ReplayControl, Round, RoundPhase};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Slowest and fastest replay, as a multiple of the recorded speed.
-pub const SPEEDS: (f32, f32) = (0.1, 8.0);
+/// Slowest and fastest replay, as a multiple of the recorded speed. At the slowest, a round of
+/// ten milliseconds takes two seconds and a half.
+pub const SPEEDS: (f32, f32) = (1.0 / 256.0, 8.0);
 
-/// What is going on within a round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// The draft fills the block.
-    Draft,
-    /// The target verifies it.
-    Verify,
-    /// The matching drafts are kept, the rest is dropped.
-    Commit,
-}
+/// Slowest replay of what comes before the first round: nothing can be watched there.
+const SLOWEST_WAIT: f32 = 0.1;
 
 /// A moment within a round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moment {
-    /// The round that is going on, counted from 0.
-    pub round: usize,
+    /// The event that the round will be.
+    pub event: usize,
     /// What happens in it.
-    pub phase: Phase,
-    /// How much of the phase has passed, 0 to 1.
-    pub passed: f32,
-}
-
-/// The moment `us` microseconds after the start of a round.
-pub fn moment(index: usize, round: &Round, us: u64) -> Moment {
-    let mut left = us;
-    for (phase, length) in [(Phase::Draft, round.draft_us), (Phase::Verify, round.verify_us)] {
-        if left < length {
-            return Moment { round: index, phase, passed: left as f32 / length as f32 };
-        }
-        left -= length;
-    }
-    let passed = left as f32 / round.other_us.max(1) as f32;
-    Moment { round: index, phase: Phase::Commit, passed: passed.min(1.0) }
+    pub phase: RoundPhase,
+    /// How long that lasts at the present speed.
+    pub lasts: Duration,
 }
 
 /// A recorded answer with a place in it.
@@ -97,7 +76,10 @@ impl Timeline {
         if self.paused {
             return self.next..self.next;
         }
-        self.now += passed.as_secs_f64() * 1e6 * f64::from(self.speed);
+        let hurried = self.first_round().filter(|_| self.speed < SLOWEST_WAIT);
+        self.now += passed.as_secs_f64() * 1e6 * self.pace();
+        // Not on into the first round.
+        self.now = self.now.min(hurried.unwrap_or(f64::INFINITY));
         let coming = self.due[self.next..].iter();
         let happened = coming.take_while(|due| **due as f64 <= self.now).count();
         self.play_to(self.next + happened)
@@ -106,8 +88,21 @@ impl Timeline {
     /// Real time until the next event; `None` while nothing moves.
     pub fn wait(&self) -> Option<Duration> {
         let due = *self.due.get(self.next).filter(|_| !self.paused)?;
-        let us = (due as f64 - self.now).max(0.0) / f64::from(self.speed);
+        let us = (due as f64 - self.now).max(0.0) / self.pace();
         Some(Duration::from_secs_f64(us / 1e6))
+    }
+
+    /// When the first round starts, while it has not.
+    fn first_round(&self) -> Option<f64> {
+        let (event, _) = self.rounds.first()?;
+        let start = self.due[event.checked_sub(1)?] as f64;
+        (self.now < start).then_some(start)
+    }
+
+    /// Microseconds of the recorded run in one of real time.
+    fn pace(&self) -> f64 {
+        let slowest = self.first_round().map_or(0.0, |_| SLOWEST_WAIT);
+        f64::from(self.speed.max(slowest))
     }
 
     /// Do what the person asks. Returns the events that happen by it; a range that begins at 0
@@ -147,12 +142,19 @@ impl Timeline {
         happened
     }
 
-    /// The moment within the round that is going on; `None` outside of rounds.
+    /// What goes on within a round; `None` outside of rounds, and while what was accepted is
+    /// committed.
     pub fn moment(&self) -> Option<Moment> {
-        let index = self.rounds.iter().position(|(event, _)| *event == self.next)?;
-        let round = &self.rounds[index].1;
-        let start = self.due[self.next].saturating_sub(round.total_us());
-        Some(moment(index, round, (self.now as u64).saturating_sub(start)))
+        let (event, round) = self.rounds.iter().find(|(event, _)| *event == self.next)?;
+        let start = self.due[*event].saturating_sub(round.total_us());
+        let passed = (self.now as u64).saturating_sub(start);
+        let (phase, us) = match passed.checked_sub(round.draft_us) {
+            None => (RoundPhase::Draft, round.draft_us),
+            Some(passed) if passed < round.verify_us => (RoundPhase::Verify, round.verify_us),
+            Some(_) => return None,
+        };
+        let lasts = Duration::from_secs_f64(us as f64 / 1e6 / f64::from(self.speed));
+        Some(Moment { event: *event, phase, lasts })
     }
 
     /// When an event is due, in microseconds after the start of the run.
@@ -236,20 +238,19 @@ mod tests {
     #[test]
     fn slow_motion_shows_the_phases_of_a_round() {
         let mut timeline = Timeline::new(&run(1));
+        timeline.steer(ReplayControl::Speed(0.01));
+        // The prompt is not read as slowly.
+        assert_eq!(timeline.advance(us(5_000)), 0..2);
         timeline.steer(ReplayControl::Speed(0.1));
-        timeline.advance(us(10_000));
-        let at = |timeline: &Timeline| {
-            let moment = timeline.moment();
-            moment.map(|moment| (moment.phase, (moment.passed * 100.0).round() as u32))
-        };
-        assert_eq!(at(&timeline), Some((Phase::Draft, 0)));
+        timeline.advance(us(5_000));
+        let at = |timeline: &Timeline| timeline.moment().map(|m| (m.event, m.phase, m.lasts));
+        let (draft, verify) = (RoundPhase::Draft, RoundPhase::Verify);
+        assert_eq!(at(&timeline), Some((3, draft, us(200))));
         timeline.advance(us(100));
-        assert_eq!(at(&timeline), Some((Phase::Draft, 50)));
+        assert_eq!(at(&timeline), Some((3, draft, us(200))));
         timeline.advance(us(450));
-        assert_eq!(at(&timeline), Some((Phase::Verify, 50)));
+        assert_eq!(at(&timeline), Some((3, verify, us(700))));
         timeline.advance(us(400));
-        assert_eq!(at(&timeline), Some((Phase::Commit, 50)));
-        timeline.advance(us(50));
         assert_eq!(at(&timeline), None);
     }
 
@@ -299,7 +300,8 @@ mod tests {
                 prop_assert!(range.start <= range.end && range.end <= events.len());
                 played = range.end;
                 prop_assert_eq!(timeline.finished(), played == events.len());
-                prop_assert!(timeline.moment().is_none_or(|m| (0.0..=1.0).contains(&m.passed)));
+                let round = |m: Moment| matches!(events[m.event], EngineEvent::Round(_));
+                prop_assert!(timeline.moment().is_none_or(round));
             }
         }
     }

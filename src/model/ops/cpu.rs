@@ -157,6 +157,11 @@ impl Ops for Cpu {
         self.pool.threads()
     }
 
+    fn memory_rates(&self) -> Vec<f64> {
+        // More than caches hold.
+        self.bandwidth(256 << 20, 5).unwrap_or_default()
+    }
+
     fn notes(&self) -> Vec<String> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -155,6 +155,12 @@ pub trait Ops: Send + Sync + Sized + 'static {
     /// Threads that compute.
     fn threads(&self) -> usize;
 
+    /// Bytes a second at which the memory that has the weights can be read, measured a few times;
+    /// none where that is not known.
+    fn memory_rates(&self) -> Vec<f64> {
+        Vec::new()
+    }
+
     /// What could not be kept as asked, one line a tensor; such tensors work, more slowly.
     fn notes(&self) -> Vec<String> {
         Vec::new()

@@ -27,6 +27,7 @@ impl App {
                 effects.extend(self.play());
             }
             EngineEvent::RunStarted(run) => {
+                self.under_way = None;
                 if self.replay.is_some() {
                     self.on_replay_start();
                 }
@@ -46,8 +47,10 @@ impl App {
                     answer.first(&first, &text);
                 }
             }
+            EngineEvent::Phase { phase, round } => self.under_way = Some((phase, round)),
             EngineEvent::Round(round) => self.on_round(*round),
             EngineEvent::RunFinished { reason, totals } => {
+                self.under_way = None;
                 // After an error there is nothing left to finish.
                 let open = self.running.take().and_then(|_| self.transcript.last_answer_mut());
                 if let Some(answer) = open.filter(|answer| answer.finished.is_none()) {
@@ -55,10 +58,10 @@ impl App {
                 }
                 self.watch_context();
             }
-            EngineEvent::VerifyCost { context, points } => {
+            EngineEvent::VerifyCost(cost) => {
                 self.measuring = false;
                 self.notice = None;
-                self.verify_cost = Some((context, points));
+                self.verify_cost = Some(cost);
             }
             EngineEvent::Notice(message) => self.tell(message.level, in_words(&message)),
             EngineEvent::Error(message) => {
@@ -76,6 +79,7 @@ impl App {
         let effect = self.give_back_prompt();
         self.measure_context();
         self.measuring = false;
+        self.under_way = None;
         self.engine = EngineState::Ended;
         effect.into_iter().collect()
     }
@@ -89,6 +93,7 @@ impl App {
     }
 
     fn on_round(&mut self, round: Round) {
+        self.under_way = None;
         if round.drafted.is_empty() {
             self.plain.add(round.total_us());
         }

@@ -200,6 +200,8 @@ pub struct App {
     pub transcript: Transcript,
     /// The answer in progress.
     pub running: Option<Running>,
+    /// The round of a slow replay that is not over, and what goes on in it.
+    pub under_way: Option<(RoundPhase, Box<Round>)>,
     /// What is being written.
     pub composer: Composer,
     /// Where the reader is.
@@ -246,8 +248,8 @@ pub struct App {
     pub context_used: usize,
     /// Whether the person knows that little of the context is left.
     crowded: bool,
-    /// What a verify pass costs, measured: tokens in the cache meanwhile, and the points.
-    pub verify_cost: Option<(usize, Vec<CostPoint>)>,
+    /// What a verify pass costs, measured.
+    pub verify_cost: Option<VerifyCost>,
     /// Whether that is being measured.
     pub measuring: bool,
     /// When Ctrl+C was pressed last.
@@ -322,6 +324,7 @@ impl App {
             context_used: 0,
             crowded: false,
             verify_cost: None,
+            under_way: None,
             measuring: false,
             interrupted: None,
         }
@@ -342,12 +345,21 @@ impl App {
         (self.running.is_some() || races) && on_cpu
     }
 
+    /// What goes on within the round that the panel shows; `None` if it is over.
+    pub fn phase(&self) -> Option<RoundPhase> {
+        let (phase, _) = self.under_way.as_ref().filter(|_| self.walk.is_none())?;
+        Some(*phase)
+    }
+
     /// The round that the panel shows, its answer, and whether it is the newest one.
     pub fn shown_round(&self) -> Option<(&super::transcript::Answer, &Round, bool)> {
         if let Some(walk) = self.walk {
             let answer = self.transcript.answer(walk.item)?;
             let round = answer.tokens.get(walk.token)?.round?;
             return Some((answer, answer.rounds.get(round)?, false));
+        }
+        if let Some((_, round)) = &self.under_way {
+            return Some((self.transcript.last_answer()?, round, true));
         }
         let (_, answer) =
             self.transcript.answers().rev().find(|(_, answer)| !answer.rounds.is_empty())?;

@@ -124,7 +124,7 @@ impl Racing {
                 }
             }
             EngineEvent::Error(message) => return self.fail(&message.message),
-            EngineEvent::VerifyCost { .. } | EngineEvent::Notice(_) => {}
+            EngineEvent::VerifyCost(_) | EngineEvent::Notice(_) | EngineEvent::Phase { .. } => {}
         }
         Vec::new()
     }

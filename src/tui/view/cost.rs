@@ -101,7 +101,7 @@ fn length_row(size: usize, length: &Length, best: f64, cells: usize, app: &App) 
 pub fn measured(cells: usize, app: &App) -> Vec<Row> {
     let style = |role| app.dress.theme.style(role);
     let muted = style(Role::Muted);
-    let Some((context, points)) = &app.verify_cost else {
+    let Some(cost) = &app.verify_cost else {
         let text = if app.measuring { "is being measured" } else { "/cost measures it" };
         return vec![vec![
             Piece::new("A verify pass", style(Role::Strong)),
@@ -110,12 +110,12 @@ pub fn measured(cells: usize, app: &App) -> Vec<Row> {
     };
     let mut rows = vec![vec![
         Piece::new("A verify pass", style(Role::Strong)),
-        Piece::new(format!("  after {context} tokens"), muted),
+        Piece::new(format!("  after {} tokens", cost.context), muted),
     ]];
-    let one = points.iter().find(|point| point.rows == 1).map_or(0.0, |point| point.verify_us);
-    let most = points.iter().map(|point| point.verify_us).fold(0.0, f64::max);
+    let one = cost.one_row_us().unwrap_or(0.0);
+    let most = cost.points.iter().map(|point| point.verify_us).fold(0.0, f64::max);
     let times = app.dress.glyphs.times;
-    for CostPoint { rows: size, verify_us, .. } in points {
+    for CostPoint { rows: size, verify_us, .. } in &cost.points {
         let s = if *size == 1 { " " } else { "s" };
         let figures = format!("{size:>5} row{s} {:>8}  ", time(*verify_us));
         let room = cells.saturating_sub(figures.len() + 8);
@@ -127,15 +127,32 @@ pub fn measured(cells: usize, app: &App) -> Vec<Row> {
             Piece::new(format!(" {factor:.2}{times}"), muted),
         ]);
     }
-    if let Some(bytes) = app.model().map(|model| model.target.bytes).filter(|bytes| *bytes > 0) {
-        let rate = ratio(bytes as f64 / 1e3, one);
-        let text = format!("one row reads the weights at {rate:.1} GB/s");
+    let bytes = app.model().map_or(0, |model| model.target.bytes);
+    if let Some((rate, share)) = cost.weight_rate(bytes) {
+        rows.push(Row::new());
+        rows.push(vec![Piece::new("Memory", style(Role::Strong))]);
+        if let Some(share) = share {
+            rows.push(share_row(share, cells, app));
+        }
+        let of = cost.memory_rate.map_or(String::new(), |most| format!(" of {:.1}", most / 1e9));
+        let text = format!("one row reads the weights at {:.1}{of} GB/s", rate / 1e9);
         rows.push(vec![Piece::new(text, muted)]);
     }
     if app.explain {
-        rows.extend(explained("A pass over one token spends its time reading the weights. More rows use the same weights, so they cost little until arithmetic becomes the limit.", cells, app));
+        rows.extend(explained("A pass over one token spends its time reading the weights: at best it is as fast as memory is. More rows use the same weights, so they cost little until arithmetic becomes the limit.", cells, app));
     }
     rows
+}
+
+/// How much of what memory gives a pass of one row uses.
+fn share_row(share: f64, cells: usize, app: &App) -> Row {
+    let style = |role| app.dress.theme.style(role);
+    let (full, empty) = bar(share, cells.saturating_sub(6).min(24), app);
+    vec![
+        Piece::new(full, style(Role::Verify)),
+        Piece::new(empty, style(Role::Axis)),
+        Piece::new(format!(" {:.0}%", 100.0 * share), style(Role::Text)),
+    ]
 }
 
 #[cfg(test)]

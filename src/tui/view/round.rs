@@ -2,10 +2,10 @@
 
 use super::gauges::{self, explained};
 use super::paint::{Canvas, bar, time};
-use super::slots::{glyph, mark, role, shown};
+use super::slots::{glyph, mark, role, shown, words};
 use super::timeline;
 use crate::event::{PlannedBy, Round};
-use crate::slots::{Fate, Slot, drafts_are, in_words};
+use crate::slots::{Fate, Slot, drafts_are};
 use crate::stats::RunStats;
 use crate::tui::app::App;
 use crate::tui::theme::Role;
@@ -105,10 +105,9 @@ fn heading(
     };
     let what = format!("{of}   block of {}{planned}{expected}", round.block_size);
     canvas.text(x, 0, &what, style(Role::Muted));
-    let committed = round.committed.len();
-    let x = canvas.text(1, 1, &in_words(round), style(Role::Text));
-    let s = if committed == 1 { "" } else { "s" };
-    canvas.text(x, 1, &format!(" = {committed} token{s}"), style(Role::Muted));
+    let (did, brought) = words(round, app);
+    let x = canvas.text(1, 1, &did, style(Role::Text));
+    canvas.text(x, 1, &brought, style(Role::Muted));
     3
 }
 
@@ -179,6 +178,7 @@ fn target_text(slot: &Slot, cells: usize, app: &App) -> Row {
         Fate::Unsent => vec![Piece::new(cut("not sent", 0), style(Role::Unsent))],
         Fate::Bonus => vec![Piece::new(cut(target, 0), style(Role::Bonus))],
         Fate::Plain => vec![Piece::new(cut(target, 0), style(Role::Plain))],
+        Fate::Open => Row::new(),
     }
 }
 

@@ -18,6 +18,7 @@ pub fn role(fate: Fate) -> Role {
         Fate::Unsent => Role::Unsent,
         Fate::Bonus => Role::Bonus,
         Fate::Plain => Role::Plain,
+        Fate::Open => Role::Draft,
     }
 }
 
@@ -30,6 +31,7 @@ pub fn glyph(fate: Fate, glyphs: &Glyphs) -> &'static str {
         Fate::Discarded => glyphs.discarded,
         Fate::Unsent => glyphs.unsent,
         Fate::Bonus | Fate::Plain => glyphs.bonus,
+        Fate::Open => "?",
     }
 }
 
@@ -39,9 +41,27 @@ pub fn mark(fate: Fate, app: &App) -> Style {
     Style { fg, ..Style::default() }
 }
 
-/// The slots of `round`, the anchor first.
+/// The slots of the shown round, the anchor first. What is not known yet of a round that is
+/// under way is a blank to be filled.
 pub fn shown(round: &Round, app: &App) -> Vec<Slot> {
-    slots::slots(round, |text| visible(text, app))
+    let show = |text: &str| visible(text, app);
+    let Some(phase) = app.phase() else { return slots::slots(round, show) };
+    let mut slots = slots::slots_in(round, phase, show);
+    let blank = app.dress.glyphs.bar[1].repeat(3);
+    for slot in slots.iter_mut().filter(|slot| slot.fate == Fate::Open && slot.draft.is_none()) {
+        slot.draft = Some(blank.clone());
+    }
+    slots
+}
+
+/// What the shown round did or does, and what that brought.
+pub fn words(round: &Round, app: &App) -> (String, String) {
+    if let Some(phase) = app.phase() {
+        return (slots::doing_in_words(round, phase), String::new());
+    }
+    let committed = round.committed.len();
+    let s = if committed == 1 { "" } else { "s" };
+    (slots::in_words(round), format!(" = {committed} token{s}"))
 }
 
 /// A token's text with the blanks at its start visible.

@@ -133,7 +133,11 @@ fn state(app: &App) -> Row {
         };
         let happened = app.transcript.last_answer().map_or(0, |answer| answer.rounds.len());
         let mut row = word(what, Role::Ok);
-        let place = format!("  round {happened}/{}  x{}", replay.rounds, replay.speed);
+        let speed = match 1.0 / replay.speed {
+            slower if slower > 1.0 => format!("1/{slower:.0}"),
+            _ => format!("{}", replay.speed),
+        };
+        let place = format!("  round {happened}/{}  x{speed}", replay.rounds);
         row.push(Piece::new(place, style(Role::Text)));
         return row;
     }

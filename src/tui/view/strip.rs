@@ -2,10 +2,10 @@
 
 use super::gauges;
 use super::paint::{Canvas, column, time};
-use super::slots::{glyph, mark, role, shown, visible};
+use super::slots::{glyph, mark, role, shown, visible, words};
 use super::{cost, side};
 use crate::event::{Outcome, Round};
-use crate::slots::{Fate, Slot, drafts_are, in_words};
+use crate::slots::{Fate, Slot, drafts_are};
 use crate::tui::app::{App, Panel};
 use crate::tui::theme::Role;
 use crate::tui::transcript::Answer;
@@ -42,13 +42,12 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &App) {
         return;
     };
     let of = if live { String::new() } else { format!(" of {}", answer.rounds.len()) };
-    let committed = round.committed.len();
     let cost = time(round.total_us() as f64);
-    let s = if committed == 1 { "" } else { "s" };
+    let (did, brought) = words(round, app);
     let title = [
         Piece::new(format!("Round {}{of}", round.index + 1), style(Role::Title)),
-        Piece::new(format!("  {}", in_words(round)), style(Role::Text)),
-        Piece::new(format!(" = {committed} token{s}, {cost}"), style(Role::Muted)),
+        Piece::new(format!("  {did}"), style(Role::Text)),
+        Piece::new(format!("{brought}, {cost}"), style(Role::Muted)),
     ];
     canvas.rule(0, &title, app);
     if canvas.height() < 8 {
@@ -155,6 +154,9 @@ fn marks(canvas: &mut Canvas<'_>, y: usize, round: &Round, app: &App) {
         }
     }
     x += 1;
+    if app.phase().is_some() {
+        return;
+    }
     for (token, outcome) in round.committed.iter().zip(round.outcomes()) {
         let role = match outcome {
             Outcome::Accepted => Role::Accepted,

@@ -94,6 +94,27 @@ fn an_answer_in_progress() {
     insta::assert_snapshot!("answering_styles_120x40", styles(&drawn(&mut app, 120, 40)));
 }
 
+/// In slow motion a round fills up: blanks, what the draft guessed, what became of it.
+#[test]
+fn a_round_under_way_fills_up() {
+    let mut app = ready_app();
+    ask_partly(&mut app, "show me some code", 30);
+    let (answer, ..) = app.shown_round().unwrap();
+    let round = answer.rounds.iter().find(|round| round.rejected()).unwrap().clone();
+    for phase in [crate::event::RoundPhase::Draft, crate::event::RoundPhase::Verify] {
+        let event = crate::event::EngineEvent::Phase { phase, round: Box::new(round.clone()) };
+        happen(&mut app, Event::Engine(event));
+        for (width, height) in [(80, 24), (120, 40)] {
+            let name = format!("under_way_{phase:?}_{width}x{height}").to_lowercase();
+            insta::assert_snapshot!(name, grid(&drawn(&mut app, width, height)));
+        }
+    }
+    let before = app.shown_round().unwrap().0.rounds.len();
+    happen(&mut app, Event::Engine(crate::event::EngineEvent::Round(Box::new(round))));
+    assert!(app.phase().is_none());
+    assert_eq!(app.shown_round().unwrap().0.rounds.len(), before + 1);
+}
+
 #[test]
 fn the_other_panels() {
     let mut app = ready_app();
@@ -417,8 +438,8 @@ fn caches_change_nothing() {
     assert_eq!(cached, drawn(&mut app, 80, 24));
 }
 
-/// The median time of drawing, in microseconds.
-fn draw_us(app: &mut App, width: u16, height: u16) -> u128 {
+/// The median and the least time of drawing, in microseconds.
+fn draw_us(app: &mut App, width: u16, height: u16) -> (u128, u128) {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(frame, app)).unwrap();
     let mut times: Vec<u128> = (0..51)
@@ -429,24 +450,25 @@ fn draw_us(app: &mut App, width: u16, height: u16) -> u128 {
         })
         .collect();
     times.sort_unstable();
-    times[times.len() / 2]
+    (times[times.len() / 2], times[0])
 }
 
-/// What the screen may cost: the figures are printed, the bounds leave room for a busy machine.
+/// What the screen may cost: the medians are printed, and the fastest draws are bounded, for other
+/// work on the machine only adds to them.
 #[test]
 fn drawing_is_cheap() {
     let mut app = ready_app();
     app.explain = true;
     app.ghosts = true;
     ask(&mut app, "show me some code");
-    let open = draw_us(&mut app, 120, 40);
+    let (open, open_least) = draw_us(&mut app, 120, 40);
     let mut one = ready_app();
     ask(&mut one, "a long answer");
     let tokens = one.transcript.last_answer().unwrap().tokens.len();
     for _ in 0..100_000 / tokens {
         app.transcript.items.extend(one.transcript.items.iter().cloned());
     }
-    let long = draw_us(&mut app, 200, 60);
+    let (long, long_least) = draw_us(&mut app, 200, 60);
     submit(&mut app, "a long answer");
     let events = play(Some(sent(&submit(&mut ready_app(), "a long answer")).unwrap()));
     let count = events.len() as u128;
@@ -456,7 +478,7 @@ fn drawing_is_cheap() {
     }
     let update = start.elapsed().as_micros() / count;
     println!("draw 120x40 {open} us, 200x60 after 100,000 tokens {long} us; update {update} us");
-    assert!(open < 8_000, "{open} us");
-    assert!(long < 16_000, "{long} us");
+    assert!(open_least < 2_000, "{open_least} us");
+    assert!(long_least < 4_000, "{long_least} us");
     assert!(update < 200, "{update} us");
 }
