@@ -30,7 +30,7 @@ def arguments():
     p.add_argument("--data", required=True, help="what collect wrote, without its ending")
     p.add_argument("--held", required=True, help="the same of prompts to evaluate on")
     p.add_argument("--out", required=True, type=pathlib.Path, help="folder of the run")
-    p.add_argument("--minutes", type=float, default=60, help="of training, over all resumed runs")
+    p.add_argument("--minutes", type=float, default=60, help="of computing, over all resumed runs: of a busy machine only the time that it gives")
     p.add_argument("--start", type=pathlib.Path, help="begin with this draft: its folder, or a GGUF file that export wrote")
     p.add_argument("--layers", type=int, default=3)
     p.add_argument("--mask-token", type=int, default=16, help="an id that the target never says")
@@ -187,12 +187,14 @@ def main():
         print(f"{done['seconds'] / 60:.1f} min  {done['blocks']} blocks  held-out tau {line['tau']:.3f}  "
               + " ".join(f"{x:.3f}" for x in right), flush=True)
 
+    # The learning rate follows the time spent; time in which other programs ran is not.
+    clock = time.time if device == "cuda" else lambda: time.process_time() / a.threads
     total, told, mean = a.minutes * 60, time.time(), None
     if not state:
         checkpoint()
     since = done["seconds"]
     while done["seconds"] < total:
-        start = time.time()
+        start = clock()
         share = done["seconds"] / total
         warm = min(1.0, (share + 1e-3) / a.warmup) if a.warmup else 1.0
         rate = a.rate * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
@@ -206,7 +208,7 @@ def main():
         optimizer.step()
         done["step"] += 1
         done["blocks"] += blocks.ids.shape[0] * blocks.ids.shape[1]
-        done["seconds"] += time.time() - start
+        done["seconds"] += clock() - start
         mean = right if mean is None else 0.95 * mean + 0.05 * right
         if time.time() - told > 30:
             told = time.time()

@@ -210,6 +210,25 @@ pub fn free_memory() -> Option<u64> {
     available(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
 
+/// Bytes that weights and caches may take now where they are put: with `gpu` in the memory of a
+/// CUDA device, if this build can use one and its driver tells; else in the machine's own, which
+/// Metal shares.
+pub fn free_on_device(gpu: bool) -> Option<u64> {
+    let cuda = || {
+        let asked = ["--query-gpu=memory.free", "--format=csv,noheader,nounits"];
+        let out = std::process::Command::new("nvidia-smi").args(asked).output().ok()?;
+        cuda_free(&String::from_utf8(out.stdout).ok()?)
+    };
+    let cuda = if gpu && cfg!(feature = "cuda") { cuda() } else { None };
+    cuda.or_else(free_memory)
+}
+
+/// Of the first device, which is the one that the program uses; `told` in MiB, a line a device.
+fn cuda_free(told: &str) -> Option<u64> {
+    let mib: u64 = told.lines().next()?.trim().parse().ok()?;
+    mib.checked_mul(1 << 20)
+}
+
 fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -229,6 +248,16 @@ mod tests {
         {
             assert_eq!(available(bad), None);
         }
+    }
+
+    #[test]
+    fn a_drivers_word_is_read() {
+        assert_eq!(cuda_free("24210\n11000\n"), Some(24210 << 20));
+        for bad in ["", "No devices were found\n", "[N/A]\n", "-1\n", "99999999999999999\n"] {
+            assert_eq!(cuda_free(bad), None, "{bad}");
+        }
+        // Without such a device the question is the machine's memory.
+        assert_eq!(free_on_device(true).is_some(), free_memory().is_some());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::options::{Asked, ConversationOptions, DecodeOptions, ModelOptions};
 use super::{needs_screen, start_engine};
-use crate::catalog::fit::{self, free_memory};
+use crate::catalog::fit::{self, free_on_device};
 use crate::catalog::{self, Store};
 use crate::chat::store::Store as Conversations;
 use crate::engine::load::DEFAULT_CONTEXT;
@@ -77,9 +77,10 @@ fn as_before(asked: &Asked) -> Result<Option<Asked>, String> {
 /// The pairs that `/pair` offers, with what a person wants to know before choosing.
 fn choices(asked: &Asked) -> Vec<PairChoice> {
     let store = Store::from_env(&asked.paths);
-    let free = free_memory();
+    let request = asked.load_request();
+    let free = free_on_device(request.place.may_be_gpu());
     let context = asked.settings.values.ctx.unwrap_or(DEFAULT_CONTEXT) as u64;
-    let quantise = asked.load_request().quantise;
+    let quantise = request.quantise;
     catalog::pairs()
         .iter()
         .map(|pair| PairChoice {

@@ -4,7 +4,7 @@ mod inspect;
 
 use super::watch::StderrWatch;
 use crate::catalog::download::{self, Watch as _, size};
-use crate::catalog::fit::{self, Fit, Verdict, fit, free_memory};
+use crate::catalog::fit::{self, Fit, Verdict, fit, free_on_device};
 use crate::catalog::{self, DraftPlace, Network, Selection, Store};
 use crate::engine::load::DEFAULT_CONTEXT;
 use crate::model::ops::Quantise;
@@ -94,7 +94,7 @@ fn selection(name: &str) -> Selection {
 }
 
 fn list(store: &Store, json: bool) -> anyhow::Result<ExitCode> {
-    let free = free_memory();
+    let free = free_on_device(true);
     let mut out = stdout().lock();
     if json {
         let rows: Vec<serde_json::Value> = catalog::pairs()
@@ -160,7 +160,7 @@ fn pull(name: &str, offline: bool, store: &Store) -> anyhow::Result<ExitCode> {
     if let Some(warning) = pair
         .known
         .filter(|_| !pair.missing.is_empty())
-        .and_then(|known| fit::warning(known, free_memory()?, CONTEXT, Quantise::AsStored))
+        .and_then(|known| fit::warning(known, free_on_device(true)?, CONTEXT, Quantise::AsStored))
     {
         watch.say(&warning);
     }

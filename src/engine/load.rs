@@ -4,7 +4,7 @@ use super::learned::LearnedFile;
 use super::worker::Worker;
 use super::{CancelToken, Engine, EventSink};
 use crate::catalog::download::{Progress, Watch, fetch_all, size};
-use crate::catalog::fit::{self, free_memory};
+use crate::catalog::fit::{self, free_on_device};
 use crate::catalog::{self, DraftPlace, Location, Network, ResolvedPair, Selection, Store};
 use crate::chat::template::ChatTemplate;
 use crate::decode::block_length::Planner;
@@ -47,6 +47,13 @@ pub enum Place {
     Cuda,
     /// The CPU through the GPU code path.
     CandleCpu,
+}
+
+impl Place {
+    /// Whether a GPU may be what computes.
+    pub fn may_be_gpu(self) -> bool {
+        !matches!(self, Place::Cpu | Place::CandleCpu)
+    }
 }
 
 /// What to load.
@@ -166,7 +173,8 @@ fn obtain(
 ) -> Result<ResolvedPair> {
     let pair = catalog::resolve(&request.selection, &request.store)?;
     let network = Network::from_env(request.offline, request.store.hub.as_ref());
-    if let (Some(known), Some(free)) = (pair.known, free_memory()) {
+    let free = free_on_device(request.place.may_be_gpu());
+    if let (Some(known), Some(free)) = (pair.known, free) {
         let context = request.context.unwrap_or(DEFAULT_CONTEXT) as u64;
         if let Some(warning) = fit::warning(known, free, context, request.quantise) {
             out.notice(Level::Warning, warning, None);

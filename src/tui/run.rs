@@ -206,7 +206,9 @@ where
         let due = frame.into_iter().chain(app.due()).min();
         let woken = tokio::select! {
             event = input.next() => Woken::Input(event),
-            event = world.next() => Woken::Engines(event),
+            // While a frame is to come, what engines say waits for it: to wake for every round
+            // takes time from the threads that compute the next one.
+            event = world.next(), if frame.is_none() => Woken::Engines(event),
             () = sleep_until(due) => Woken::Due,
             () = signals.next() => Woken::Signal,
         };
@@ -216,6 +218,7 @@ where
                 if app.due().is_some_and(|due| due <= Instant::now()) {
                     happened.push_back(Event::Due);
                 }
+                happened.extend(std::iter::from_fn(|| world.ready()));
             }
             Woken::Input(first) => {
                 let mut batch = Batch::default();

@@ -2,7 +2,7 @@
 
 use super::{CONTEXT, answer, selection};
 use crate::catalog::download::size;
-use crate::catalog::fit::{fit, free_memory};
+use crate::catalog::fit::{fit, free_on_device};
 use crate::catalog::{self, DraftPlace, Pair, Role, Store};
 use crate::model::config::DecoderConfig;
 use crate::model::ops::Quantise;
@@ -66,7 +66,7 @@ fn known_facts(facts: &mut Facts<impl Write>, pair: &Pair, store: &Store) -> Res
     facts.add("origin", &pair.origin)?;
     facts.add("parameters", &pair.parameters)?;
     facts.add("state", store.state(pair).name())?;
-    let Some(free) = free_memory() else { return Ok(()) };
+    let Some(free) = free_on_device(true) else { return Ok(()) };
     let fit = fit(&pair.into(), free, CONTEXT, Quantise::AsStored);
     facts.add("fits", format!("{} at {CONTEXT} tokens", answer(&fit)))?;
     let parts = fit.parts;

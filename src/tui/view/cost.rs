@@ -135,7 +135,7 @@ pub fn measured(cells: usize, app: &App) -> Vec<Row> {
             rows.push(share_row(share, cells, app));
         }
         let of = cost.memory_rate.map_or(String::new(), |most| format!(" of {:.1}", most / 1e9));
-        let text = format!("one row reads the weights at {:.1}{of} GB/s", rate / 1e9);
+        let text = format!("one row reads {:.1}{of} GB/s", rate / 1e9);
         rows.push(vec![Piece::new(text, muted)]);
     }
     if app.explain {
