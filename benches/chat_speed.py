@@ -3,7 +3,7 @@
     python3 benches/chat_speed.py target/release/dflash-chat --repeat 3
 
 Both programs answer in turn, so that a slow moment of the machine touches both. The chat is on a
-pseudo-terminal of 200 by 60 cells whose output is read and dropped; its figures come from the
+pseudo-terminal whose output is read and dropped; its figures come from the
 conversation that it saves. Printed: tokens a second of each, by prompt the median of chat ÷ run,
 and the median over prompts. Python's standard library is enough (Linux, macOS).
 """
@@ -33,13 +33,13 @@ PROMPTS = [
 class Chat:
     """The chat on a pseudo-terminal."""
 
-    def __init__(self, program, options, home):
+    def __init__(self, program, options, home, size):
         self.home = home
         pid, self.terminal = pty.fork()
         if pid == 0:
             os.environ.update(TERM="xterm-256color", COLORTERM="truecolor", DFLASH_CHAT_DATA=home)
             os.execv(program, [program, *options])
-        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 200, 0, 0))
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
 
     def read_for(self, seconds):
         end = time.monotonic() + seconds
@@ -81,10 +81,11 @@ def main():
     p.add_argument("--repeat", type=int, default=3)
     p.add_argument("--block-size", default="3", help="fixed, so that both do the same rounds")
     p.add_argument("--max-tokens", default="128")
+    p.add_argument("--size", default="120x40", help="of the terminal")
     a = p.parse_args()
     options = ["--block-size", a.block_size, "--max-tokens", a.max_tokens]
     with tempfile.TemporaryDirectory() as home:
-        chat = Chat(a.program, options, home)
+        chat = Chat(a.program, options, home, [int(n) for n in a.size.split("x")])
         chat.read_for(5)
         ratios = []
         for prompt in PROMPTS:

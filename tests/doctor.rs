@@ -1,38 +1,30 @@
 //! `dflash-chat doctor` on this machine and on odd ones.
 
+mod program_support;
+
 use assert_cmd::Command;
+use program_support::Outcome;
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 
-struct Outcome {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
 /// The program in a world of its own; `odd` are variables that make it stranger.
 fn doctor(world: &Path, arguments: &[&str], odd: &[(&str, &str)]) -> Outcome {
     let folder = |name: &str| world.join(name);
-    let output = Command::cargo_bin("dflash-chat")
-        .unwrap()
-        .arg("doctor")
-        .args(arguments)
-        .env_clear()
-        .env("DFLASH_CHAT_DATA", folder("data"))
-        .env("DFLASH_CHAT_CONFIG", folder("config"))
-        .env("DFLASH_CHAT_CACHE", folder("cache"))
-        .envs(odd.iter().copied())
-        .timeout(Duration::from_secs(120))
-        .output()
-        .unwrap();
-    Outcome {
-        code: output.status.code(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
+    Outcome::of(
+        Command::cargo_bin("dflash-chat")
+            .unwrap()
+            .arg("doctor")
+            .args(arguments)
+            .env_clear()
+            .env("DFLASH_CHAT_DATA", folder("data"))
+            .env("DFLASH_CHAT_CONFIG", folder("config"))
+            .env("DFLASH_CHAT_CACHE", folder("cache"))
+            .envs(odd.iter().copied())
+            .timeout(Duration::from_secs(120)),
+    )
 }
 
 fn json(outcome: &Outcome) -> Value {

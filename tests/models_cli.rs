@@ -1,9 +1,11 @@
 //! `dflash-chat models` and `config` as a person at a shell meets them.
 
+mod program_support;
 #[path = "support/server.rs"]
 mod server;
 
 use assert_cmd::Command;
+use program_support::Outcome;
 use server::{Reply, Server};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,35 +42,15 @@ impl World {
     }
 
     fn run_with(&self, arguments: &[&str], more: &[(&str, &Path)]) -> Outcome {
-        let output = Command::cargo_bin("dflash-chat")
-            .unwrap()
-            .args(arguments)
-            .env_clear()
-            .envs(self.environment())
-            .envs(more.iter().copied())
-            .timeout(Duration::from_secs(60))
-            .output()
-            .unwrap();
-        Outcome {
-            code: output.status.code(),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Outcome {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl Outcome {
-    fn expect(self, code: i32) -> Outcome {
-        assert_eq!(self.code, Some(code), "{self:?}");
-        assert!(!self.out.contains('\x1b') && !self.err.contains(['\x1b', '\r']), "{self:?}");
-        self
+        Outcome::of(
+            Command::cargo_bin("dflash-chat")
+                .unwrap()
+                .args(arguments)
+                .env_clear()
+                .envs(self.environment())
+                .envs(more.iter().copied())
+                .timeout(Duration::from_secs(60)),
+        )
     }
 }
 

@@ -1,32 +1,24 @@
 //! `replay` and `run --record` as a person at a shell meets them, without any model.
 
+mod program_support;
+
 use assert_cmd::Command;
+use program_support::Outcome;
 use serde_json::Value;
 use std::time::Duration;
 
-struct Outcome {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
 fn dflash_chat(arguments: &[&str]) -> Outcome {
     let home = tempfile::tempdir().unwrap();
-    let output = Command::cargo_bin("dflash-chat")
-        .unwrap()
-        .args(arguments)
-        .env_remove("NO_COLOR")
-        .env("DFLASH_CHAT_DATA", home.path())
-        .env("DFLASH_CHAT_CONFIG", home.path())
-        .env("DFLASH_CHAT_CACHE", home.path())
-        .timeout(Duration::from_secs(60))
-        .output()
-        .unwrap();
-    Outcome {
-        code: output.status.code(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
+    Outcome::of(
+        Command::cargo_bin("dflash-chat")
+            .unwrap()
+            .args(arguments)
+            .env_remove("NO_COLOR")
+            .env("DFLASH_CHAT_DATA", home.path())
+            .env("DFLASH_CHAT_CONFIG", home.path())
+            .env("DFLASH_CHAT_CACHE", home.path())
+            .timeout(Duration::from_secs(60)),
+    )
 }
 
 fn json_lines(text: &str) -> Vec<Value> {

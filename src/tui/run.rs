@@ -5,7 +5,7 @@ use super::caps::{Caps, ColorChoice, Depth, GlyphChoice};
 use super::editor;
 use super::effect::Effect;
 use super::events::{Batch, EventSource, Filter, Input, Keys};
-use super::frame::{FrameLimiter, interval};
+use super::frame::FrameLimiter;
 use super::keymap::Keymap;
 use super::shelf::{self, Shelf};
 use super::terminal::{ScreenBackend, TerminalGuard};
@@ -166,7 +166,7 @@ where
         world.perform(effect, terminal, &mut start);
     }
     let mut limiter = FrameLimiter::default();
-    limiter.drawn(Instant::now());
+    limiter.drawn(Instant::now(), Instant::now());
     let mut filter = Filter::default();
     let mut happened: VecDeque<Event> = world.shelf.first().into_iter().collect();
     loop {
@@ -198,11 +198,11 @@ where
             }
         }
         let now = Instant::now();
-        if limiter.due(interval(app.cpu_computes())).is_some_and(|due| due <= now) {
+        if limiter.due(app.cpu_computes()).is_some_and(|due| due <= now) {
             draw(terminal, app)?;
-            limiter.drawn(now);
+            limiter.drawn(now, Instant::now());
         }
-        let frame = limiter.due(interval(app.cpu_computes()));
+        let frame = limiter.due(app.cpu_computes());
         let due = frame.into_iter().chain(app.due()).min();
         let woken = tokio::select! {
             event = input.next() => Woken::Input(event),
