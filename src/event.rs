@@ -102,7 +102,10 @@ pub struct ModelReady {
     /// Why there is no draft, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft_missing: Option<String>,
-    /// The draft in the words of the person who named it apart from the pair (`--draft`).
+    /// The target in the words of the person who named it apart from the pair (`--target`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_asked: Option<String>,
+    /// The draft, likewise (`--draft`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft_asked: Option<String>,
     /// "cpu", "metal", "cuda".
@@ -468,6 +471,9 @@ pub struct VerifyCost {
     pub context: usize,
     /// One entry a number of rows.
     pub points: Vec<CostPoint>,
+    /// Bytes of weights that a pass of one row reads; 0 where that is not known.
+    #[serde(default)]
+    pub weights: u64,
     /// Bytes a second at which memory can be read here, measured at the same time; `None` on
     /// devices where that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -480,12 +486,13 @@ impl VerifyCost {
         self.points.iter().find(|point| point.rows == 1).map(|point| point.verify_us)
     }
 
-    /// How fast a pass of one row reads weights of `bytes`, in bytes a second; and the share of
-    /// what memory gives, where both are known.
-    pub fn weight_rate(&self, bytes: u64) -> Option<(f64, Option<f64>)> {
-        let rate = self.one_row_us().filter(|us| *us > 0.0).map(|us| bytes as f64 / us * 1e6)?;
+    /// How fast a pass of one row reads the weights, in bytes a second; and the share of what
+    /// memory gives, where both are known.
+    pub fn weight_rate(&self) -> Option<(f64, Option<f64>)> {
+        let us = self.one_row_us().filter(|us| *us > 0.0 && self.weights > 0)?;
+        let rate = self.weights as f64 / us * 1e6;
         let most = self.memory_rate.filter(|most| *most > 0.0);
-        (bytes > 0).then_some((rate, most.map(|most| rate / most)))
+        Some((rate, most.map(|most| rate / most)))
     }
 }
 

@@ -69,7 +69,12 @@ pub fn slots(round: &Round, show: impl Fn(&str) -> String) -> Vec<Slot> {
 /// not said is not known.
 pub fn slots_in(round: &Round, phase: RoundPhase, show: impl Fn(&str) -> String) -> Vec<Slot> {
     let mut slots = slots(round, show);
-    slots.retain(|slot| phase == RoundPhase::Verify || slot.fate != Fate::Plain);
+    // The place after the last draft is only the target's, and it takes a plain step alone.
+    slots.retain(|slot| match slot.fate {
+        Fate::Bonus => false,
+        Fate::Plain => phase == RoundPhase::Verify,
+        _ => true,
+    });
     for slot in slots.iter_mut().filter(|slot| slot.fate != Fate::Anchor) {
         slot.target = None;
         match phase {
@@ -80,8 +85,6 @@ pub fn slots_in(round: &Round, phase: RoundPhase, show: impl Fn(&str) -> String)
             RoundPhase::Verify => slot.fate = Fate::Open,
         }
     }
-    // The place after the last draft is only the target's.
-    slots.truncate(1 + round.drafted.len().max(1) + round.unsent.len());
     slots
 }
 
@@ -145,7 +148,8 @@ mod tests {
     fn a_round_under_way_tells_no_more_than_is_known() {
         use Fate::*;
         let rejected = Round { unsent: vec![DraftedToken::default()], ..round(1, 2) };
-        for round in [rejected, round(3, 4), round(1, 1)] {
+        let accepted = Round { unsent: vec![DraftedToken::default()], ..round(3, 4) };
+        for round in [rejected, accepted, round(3, 4), round(1, 1)] {
             let unsent = round.unsent.len();
             let drafting = slots_in(&round, RoundPhase::Draft, str::to_string);
             assert_eq!(drafting.len(), 4 + unsent);

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 # Others scale their embeddings, bend their logits or store norms in another way.
-FAMILIES = ("llama", "qwen2", "qwen3", "smollm3", "mistral")
+FAMILIES = ("llama", "qwen2", "qwen3")
 
 PARTS = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",

@@ -215,15 +215,21 @@ pub fn free_memory() -> Option<u64> {
 /// Metal shares.
 pub fn free_on_device(gpu: bool) -> Option<u64> {
     let cuda = || {
-        let asked = ["--query-gpu=memory.free", "--format=csv,noheader,nounits"];
-        let out = std::process::Command::new("nvidia-smi").args(asked).output().ok()?;
+        let mut command = std::process::Command::new("nvidia-smi");
+        command.args(["--query-gpu=memory.free", "--format=csv,noheader,nounits"]);
+        // The program computes on the first device that it may see.
+        let seen = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+        if let Some(first) = seen.split(',').next().filter(|first| !first.is_empty()) {
+            command.args(["--id", first]);
+        }
+        let out = command.output().ok()?;
         cuda_free(&String::from_utf8(out.stdout).ok()?)
     };
     let cuda = if gpu && cfg!(feature = "cuda") { cuda() } else { None };
     cuda.or_else(free_memory)
 }
 
-/// Of the first device, which is the one that the program uses; `told` in MiB, a line a device.
+/// Of the first device that is told of; `told` in MiB, a line a device.
 fn cuda_free(told: &str) -> Option<u64> {
     let mib: u64 = told.lines().next()?.trim().parse().ok()?;
     mib.checked_mul(1 << 20)

@@ -49,7 +49,10 @@ pub struct Models {
     /// Name of the draft, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft: Option<String>,
-    /// The draft in the words of the person who named it apart from the pair.
+    /// The target in the words of the person who named it apart from the pair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_asked: Option<String>,
+    /// The draft, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft_asked: Option<String>,
 }
@@ -163,6 +166,7 @@ impl Change {
                 pair: ready.pair.clone(),
                 target: ready.target.name.clone(),
                 draft: ready.draft.as_ref().map(|draft| draft.name.clone()),
+                target_asked: ready.target_asked.clone(),
                 draft_asked: ready.draft_asked.clone(),
             }),
             EngineEvent::RunStarted(run) => Change::Answer(Box::new(Run::from(run.as_ref()))),

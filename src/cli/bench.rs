@@ -332,6 +332,7 @@ fn verify_cost(
                         "model": bench.ready,
                         "context": cost.context,
                         "points": cost.points,
+                        "weights": cost.weights,
                         "memory_rate": cost.memory_rate,
                     }))?,
                     BenchFormat::Table => {
@@ -372,7 +373,7 @@ fn cost_table(ready: &ModelReady, cost: &VerifyCost) -> String {
             ratio(point.verify_us + point.draft_us),
         ));
     }
-    if let Some((rate, share)) = cost.weight_rate(ready.target.bytes) {
+    if let Some((rate, share)) = cost.weight_rate() {
         let of = match (share, cost.memory_rate) {
             (Some(share), Some(most)) => {
                 format!(", {:.0} % of the {:.1} GB/s that memory gives", 100.0 * share, most / 1e9)

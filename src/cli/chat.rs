@@ -5,7 +5,7 @@ use super::{needs_screen, start_engine};
 use crate::catalog::fit::{self, free_on_device};
 use crate::catalog::{self, Store};
 use crate::chat::store::Store as Conversations;
-use crate::engine::load::DEFAULT_CONTEXT;
+use crate::engine::load::{DEFAULT_CONTEXT, LoadRequest};
 use crate::text::sanitise_line;
 use crate::tui::{self, PairChoice, ScreenOptions};
 use anyhow::Result;
@@ -58,13 +58,17 @@ fn as_before(asked: &Asked) -> Result<Option<Asked>, String> {
     let Some(models) = last.map(|last| last.models).filter(|models| !models.pair.is_empty()) else {
         return Ok(None);
     };
-    let (pair, draft) = (&models.pair, models.draft_asked.as_deref());
-    let named = asked.load_request().selection.draft;
-    let same = *pair == asked.pair() && draft == named.as_deref();
+    let pair = &models.pair;
+    let LoadRequest { selection: named, store, .. } = asked.load_request();
+    // A pair's name is known of its files too, so it is compared as it is found.
+    let same = named.target == models.target_asked
+        && named.draft == models.draft_asked
+        && catalog::resolve(&named, &store).is_ok_and(|found| found.name == *pair);
     if same || asked.pair_is_asked_for() || asked.scripted() {
         return Ok(None);
     }
-    let before = asked.with_models(pair, draft);
+    let (target, draft) = (models.target_asked.as_deref(), models.draft_asked.as_deref());
+    let before = asked.with_models(pair, target, draft);
     let request = before.load_request();
     let why = match catalog::resolve(&request.selection, &request.store) {
         Ok(found) if found.missing.is_empty() => return Ok(Some(before)),

@@ -129,8 +129,9 @@ pub struct ConversationOptions {
 /// Everything that was asked for, from the file, the environment and the command line.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// The settings that hold.
+    /// The settings that hold for the pair.
     pub settings: Settings,
+    sources: Sources,
     /// The program's folders.
     pub paths: Paths,
     /// Stop strings.
@@ -190,6 +191,7 @@ impl Asked {
         set("system", system)?;
         Ok(Asked {
             settings: sources.settings(None),
+            sources,
             paths,
             stop: decode.stop.iter().filter(|stop| !stop.is_empty()).cloned().collect(),
             engine: model.engine,
@@ -216,18 +218,20 @@ impl Asked {
 
     /// The same with another pair: a name in the catalogue, or a target.
     pub fn with_pair(&self, pair: &str) -> Asked {
-        if self.pair() == pair { self.clone() } else { self.with_models(pair, None) }
+        if self.pair() == pair { self.clone() } else { self.with_models(pair, None, None) }
     }
 
-    /// The same with this pair, or target, and this draft.
-    pub fn with_models(&self, pair: &str, draft: Option<&str>) -> Asked {
+    /// The same with this pair, or target, but for a target and a draft that are named apart; with
+    /// the pair come its own settings.
+    pub fn with_models(&self, pair: &str, target: Option<&str>, draft: Option<&str>) -> Asked {
         let known = catalog::find(pair).is_some();
         let selection = Selection {
             pair: known.then(|| pair.to_owned()),
-            target: (!known).then(|| pair.to_owned()),
+            target: target.or((!known).then_some(pair)).map(str::to_owned),
             draft: draft.map(str::to_owned),
         };
-        Asked { selection: Some(selection), ..self.clone() }
+        let settings = self.sources.settings(Some(pair));
+        Asked { settings, selection: Some(selection), ..self.clone() }
     }
 
     /// Refuse a pair that nobody knows and a reference that means nothing, before anything is

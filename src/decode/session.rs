@@ -256,12 +256,12 @@ impl Session {
         };
         let mut committed: Vec<u32> = block[1..1 + verdict.accepted].to_vec();
         committed.push(verdict.own);
-        self.planner.observe_repeat(&repeat, &committed);
         // An end token inside the block ends the answer: nothing after it exists.
         if let Some(i) = committed.iter().position(|id| run.settings.end_tokens.contains(id)) {
             committed.truncate(i + 1);
         }
         committed.truncate(run.settings.max_tokens - run.produced);
+        self.planner.observe_repeat(&repeat, &committed);
         let kept = committed.len();
         self.networks.commit(kept)?;
         self.ids.extend_from_slice(&block[..kept]);

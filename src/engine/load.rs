@@ -173,8 +173,9 @@ fn obtain(
 ) -> Result<ResolvedPair> {
     let pair = catalog::resolve(&request.selection, &request.store)?;
     let network = Network::from_env(request.offline, request.store.hub.as_ref());
-    let free = free_on_device(request.place.may_be_gpu());
-    if let (Some(known), Some(free)) = (pair.known, free) {
+    if let Some(known) = pair.known
+        && let Some(free) = free_on_device(request.place.may_be_gpu())
+    {
         let context = request.context.unwrap_or(DEFAULT_CONTEXT) as u64;
         if let Some(warning) = fit::warning(known, free, context, request.quantise) {
             out.notice(Level::Warning, warning, None);
@@ -437,6 +438,7 @@ impl Job<'_> {
                 bytes: draft.bytes(ops),
             }),
             draft_missing: self.draft_missing.clone(),
+            target_asked: self.request.selection.target.clone(),
             draft_asked: self.request.selection.draft.clone(),
             device: ops.device().into(),
             device_detail: ops.device_detail(),

@@ -165,6 +165,7 @@ fn unknown_networks() -> ModelReady {
         },
         draft: None,
         draft_missing: None,
+        target_asked: None,
         draft_asked: None,
         device: String::new(),
         device_detail: String::new(),

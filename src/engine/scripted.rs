@@ -93,6 +93,7 @@ impl ScriptedEngine {
             target: network("a script", "script"),
             draft: Some(network("the same script", "DFlashDraftModel")),
             draft_missing: None,
+            target_asked: None,
             draft_asked: None,
             device: "cpu".into(),
             device_detail: "no computation".into(),
@@ -275,7 +276,7 @@ impl Engine for ScriptedEngine {
                     CostPoint { rows, verify_us, draft_us, spread_us: (verify_us, verify_us) }
                 };
                 let points = rows.into_iter().map(point).collect();
-                let cost = VerifyCost { context, points, memory_rate: None };
+                let cost = VerifyCost { context, points, weights: 0, memory_rate: None };
                 out.emit(EngineEvent::VerifyCost(cost));
             }
             EngineCommand::Replay { .. } | EngineCommand::Shutdown => {}

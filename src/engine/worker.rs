@@ -47,9 +47,11 @@ impl Engine for Worker {
             EngineCommand::MeasureVerifyCost { rows, context, repeats } => {
                 match self.verify_cost(&rows, context, repeats, cancel) {
                     Ok(points) => {
-                        let rates = self.session.networks().memory_rates();
+                        let networks = self.session.networks();
+                        let weights = networks.pass_bytes();
+                        let rates = networks.memory_rates(weights);
                         let memory_rate = (!rates.is_empty()).then(|| Spread::of(&rates).median);
-                        let cost = VerifyCost { context, points, memory_rate };
+                        let cost = VerifyCost { context, points, weights, memory_rate };
                         out.emit(EngineEvent::VerifyCost(cost));
                     }
                     Err(error) => out.error(format!("{error:#}"), None),
@@ -204,10 +206,15 @@ impl Worker {
     ) -> Result<Vec<CostPoint>> {
         self.session.forget();
         let networks = self.session.networks();
+        let most = rows.iter().max().copied().unwrap_or(1);
+        let context = context.min(networks.max_positions().saturating_sub(most));
         let vocab = networks.vocab() as u32;
         let id = |i: usize| (i as u32).wrapping_mul(7919) % vocab;
         let filler: Vec<u32> = (0..context.max(1)).map(id).collect();
         for chunk in filler.chunks(crate::decode::session::PREFILL_CHUNK) {
+            if cancel.is_cancelled() {
+                anyhow::bail!("stopped");
+            }
             networks.prefill(chunk, true, false)?;
         }
         let mut times = vec![(Vec::new(), Vec::new()); rows.len()];

@@ -43,9 +43,9 @@ impl<O: Ops> Sequence<O> {
         self.caches.iter_mut()
     }
 
-    /// Positions that it holds.
+    /// Positions that it holds: those of every layer, also after a pass that failed between two.
     pub fn len(&self, ops: &O) -> usize {
-        self.caches.first().map_or(0, |cache| ops.cache_len(cache))
+        self.caches.iter().map(|cache| ops.cache_len(cache)).min().unwrap_or(0)
     }
 
     /// Whether it holds none.
@@ -334,6 +334,13 @@ impl<O: Ops> Decoder<O> {
         let layers: u64 = self.layers.iter().map(|layer| layer.bytes(ops)).sum();
         let head = self.head.as_ref().map_or(0, |head| ops.linear_bytes(head));
         ops.linear_bytes(&self.embedding) + head + layers
+    }
+
+    /// Bytes of weights that a pass of one row reads: of an embedding that is not the head it
+    /// reads that row only.
+    pub fn pass_bytes(&self, ops: &O) -> u64 {
+        let unread = self.head.as_ref().map_or(0, |_| ops.linear_bytes(&self.embedding));
+        self.bytes(ops) - unread
     }
 
     /// Positions in the cache.

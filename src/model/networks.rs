@@ -50,9 +50,14 @@ pub trait Networks {
     fn choices(&mut self) -> Result<Vec<Choice>>;
     /// The logits of the last pass, `[rows, vocab]`.
     fn logits(&mut self) -> Result<Vec<f32>>;
-    /// Bytes a second at which the memory that has the weights can be read, measured a few times;
-    /// none where that is not known.
-    fn memory_rates(&mut self) -> Vec<f64> {
+    /// Bytes of weights that a pass of one row through the target reads; 0 where that is not known.
+    fn pass_bytes(&self) -> u64 {
+        0
+    }
+    /// Bytes a second at which the memory that has the weights can be read, measured a few times on
+    /// at most `bytes`; none where that is not known.
+    fn memory_rates(&mut self, bytes: u64) -> Vec<f64> {
+        let _ = bytes;
         Vec::new()
     }
 }

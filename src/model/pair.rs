@@ -217,7 +217,11 @@ impl<O: Ops> Networks for Pair<O> {
         }
     }
 
-    fn memory_rates(&mut self) -> Vec<f64> {
-        self.ops.memory_rates()
+    fn pass_bytes(&self) -> u64 {
+        self.target.pass_bytes(&self.ops)
+    }
+
+    fn memory_rates(&mut self, bytes: u64) -> Vec<f64> {
+        self.ops.memory_rates(bytes)
     }
 }

@@ -116,6 +116,10 @@ impl fmt::Display for RaceReport {
         let Some((first, others)) = self.lanes.split_first() else { return Ok(()) };
         for lane in others {
             let Spread { median, min, max } = lane.speedup;
+            if median == 0.0 {
+                writeln!(f, "\nanswers of one token have no rounds to compare; {}", lane.verdict)?;
+                continue;
+            }
             let spread = match self.repeats {
                 0 | 1 => String::new(),
                 n => format!(" ({min:.2} to {max:.2} over {n} runs)"),

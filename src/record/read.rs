@@ -239,6 +239,7 @@ fn tamed(ready: ModelReady) -> ModelReady {
         target: network(ready.target),
         draft: ready.draft.map(network),
         draft_missing: ready.draft_missing.as_deref().map(sanitise_line),
+        target_asked: ready.target_asked.as_deref().map(sanitise_line),
         draft_asked: ready.draft_asked.as_deref().map(sanitise_line),
         device: sanitise_line(&ready.device),
         device_detail: sanitise_line(&ready.device_detail),

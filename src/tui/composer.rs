@@ -394,7 +394,7 @@ impl Composer {
         }
         let before = self.area.screen_cursor().row;
         self.area.move_cursor(CursorMove::Down);
-        self.leave_mark(true);
+        self.leave_mark(false);
         if self.area.screen_cursor().row != before {
             return;
         }

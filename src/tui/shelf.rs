@@ -68,7 +68,10 @@ impl Shelf {
                 Event::Opened(conversation, notices)
             }
             Ok(other) => other,
-            Err(notice) => opened(self.current(), vec![notice]),
+            Err(notice) => {
+                notices.push(notice);
+                opened(self.current(), notices)
+            }
         })
     }
 
@@ -80,6 +83,7 @@ impl Shelf {
             Effect::Begin => {
                 if let Some(sessions) = &mut self.sessions {
                     sessions.saved = sessions.store.begin();
+                    sessions.told = false;
                 }
                 return Some(opened(self.current(), Vec::new()));
             }
@@ -185,6 +189,7 @@ impl Sessions {
     fn delete(&mut self) -> Event {
         let id = self.saved.conversation().id.clone();
         let saved = std::mem::replace(&mut self.saved, self.store.begin());
+        self.told = false;
         // Closed before it is moved: its lock would be in the way.
         drop(saved);
         match self.store.delete(&id) {

@@ -8,7 +8,7 @@ use crate::model::ops::kernels::simd::Isa;
 use crate::stats::Spread;
 use serde::Serialize;
 
-/// Most memory that is read to measure it: more than any cache holds.
+/// Memory that is read to measure it: more than most caches hold.
 const MEASURED: u64 = 256 << 20;
 /// Passes over it.
 const PASSES: usize = 7;
@@ -71,12 +71,14 @@ impl Machine {
 
 /// `None` where too little memory is free to see more than the caches.
 fn bandwidth(cpu: &Cpu) -> Option<Bandwidth> {
-    let bytes = free_memory().map_or(MEASURED, |free| MEASURED.min(free / 8));
-    let rates = cpu.bandwidth(usize::try_from(bytes).ok()?, PASSES).ok()?;
+    if free_memory().is_some_and(|free| free / 8 < MEASURED) {
+        return None;
+    }
+    let rates = cpu.bandwidth(usize::try_from(MEASURED).ok()?, PASSES).ok()?;
     let spread = Spread::of(&rates);
     let measured = spread.median.is_finite() && spread.median > 0.0;
     measured.then_some(Bandwidth {
-        bytes,
+        bytes: MEASURED,
         median: spread.median,
         least: spread.min,
         most: spread.max,

@@ -157,9 +157,10 @@ impl Ops for Cpu {
         self.pool.threads()
     }
 
-    fn memory_rates(&self) -> Vec<f64> {
-        // More than caches hold.
-        self.bandwidth(256 << 20, 5).unwrap_or_default()
+    fn memory_rates(&self, bytes: u64) -> Vec<f64> {
+        // Of small weights as many bytes, so that caches help as they help a pass; of large ones
+        // what most caches do not hold.
+        self.bandwidth(bytes.min(128 << 20) as usize, 5).unwrap_or_default()
     }
 
     fn notes(&self) -> Vec<String> {

@@ -209,9 +209,9 @@ impl Cache {
         if wanted > room {
             // Double, so that growing costs a constant share.
             let more = wanted.max(2 * room).next_multiple_of(GROWTH).min(most.max(wanted)) - room;
-            for slab in [&mut self.keys, &mut self.values] {
-                *slab = slab.pad_with_zeros(2, 0, more)?.contiguous()?;
-            }
+            let larger = |slab: &Tensor| slab.pad_with_zeros(2, 0, more)?.contiguous();
+            // Both or none, should there be no memory for the second.
+            (self.keys, self.values) = (larger(&self.keys)?, larger(&self.values)?);
         }
         let at = self.len - self.first;
         self.keys.slice_set(&keys.contiguous()?, 2, at)?;
@@ -228,11 +228,10 @@ impl Cache {
         if first <= self.first {
             return Ok(());
         }
-        for slab in [&mut self.keys, &mut self.values] {
-            // A copy: what is left must lie together for `slice_set`.
-            *slab = slab.narrow(2, first - self.first, self.len - first)?.copy()?;
-        }
-        self.first = first;
+        // A copy: what is left must lie together for `slice_set`.
+        let rest = |slab: &Tensor| slab.narrow(2, first - self.first, self.len - first)?.copy();
+        let (keys, values) = (rest(&self.keys)?, rest(&self.values)?);
+        (self.keys, self.values, self.first) = (keys, values, first);
         Ok(())
     }
 }

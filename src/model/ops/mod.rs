@@ -155,9 +155,10 @@ pub trait Ops: Send + Sync + Sized + 'static {
     /// Threads that compute.
     fn threads(&self) -> usize;
 
-    /// Bytes a second at which the memory that has the weights can be read, measured a few times;
-    /// none where that is not known.
-    fn memory_rates(&self) -> Vec<f64> {
+    /// Bytes a second at which the memory that has the weights can be read, measured a few times on
+    /// at most `bytes`; none where that is not known.
+    fn memory_rates(&self, bytes: u64) -> Vec<f64> {
+        let _ = bytes;
         Vec::new()
     }
 

@@ -146,6 +146,10 @@ impl App {
             let (speed, prompt) = (item.pace, item.prompt.clone());
             self.replay = Some(Replay { prompt, rounds, speed, paused: false });
             self.transcript.items.push(Item::User(Note::new(item.prompt)));
+            // It was made elsewhere: what was measured here says nothing of it.
+            self.plain = super::PlainSteps::default();
+            self.verify_cost = None;
+            self.measure_context();
             self.engine = EngineState::Loading { stage: "a recording".into(), done: 0, total: 0 };
             return vec![Effect::PlayTrace(recorded.name)];
         }
@@ -216,8 +220,9 @@ impl App {
             (None, Some(_)) => (self.stop_race(), "Esc closes the race"),
             (None, None) => (self.stop(), "this is the chat now"),
         };
-        // A playlist of races loads no model for a chat.
-        if demo.act != Act::Loading && self.model().is_none() && self.replay.is_none() {
+        // A playlist of races loads no model for a chat, and a recording is none.
+        let live = self.model().is_some_and(|model| model.engine != "replay");
+        if demo.act != Act::Loading && !live && self.replay.is_none() {
             self.engine = EngineState::Ended;
         }
         self.say(Level::Info, format!("the demo has stopped: {how}, {quit} quits"));
@@ -228,6 +233,7 @@ impl App {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::ModelReady;
     use crate::tui::app::{Event, update};
     use crate::tui::testing::*;
     use crossterm::event::{KeyCode, KeyModifiers};
@@ -338,7 +344,8 @@ mod tests {
         let mut app = demo_app(THREE);
         app.begin();
         let recording = trace("math").unwrap().recording();
-        let ready = Box::new(recording.ready.unwrap());
+        let engine = "replay".to_owned();
+        let ready = Box::new(ModelReady { engine, ..recording.ready.unwrap() });
         happen(&mut app, Event::Engine(EngineEvent::ModelReady(ready)));
         for event in recording.runs[0].events.iter().take(9) {
             happen(&mut app, Event::Engine(event.clone()));

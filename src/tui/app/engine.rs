@@ -21,6 +21,7 @@ impl App {
                 self.engine = EngineState::Loading { stage, done, total };
             }
             EngineEvent::ModelReady(ready) => {
+                self.end_of_replay(&ready);
                 self.on_ready(*ready);
                 self.tell_of_other_models(&made_by);
                 self.watch_context();

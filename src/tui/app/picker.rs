@@ -300,6 +300,7 @@ impl App {
         self.engine = EngineState::Loading { stage, done: 0, total: 0 };
         self.measure_context();
         self.verify_cost = None;
+        self.measuring = false;
         self.plain = super::PlainSteps::default();
         vec![Effect::StartEngine(pair)]
     }

@@ -91,6 +91,10 @@ impl Racing {
 
     /// Take an event of a lane into account.
     fn take(&mut self, lane: usize, event: EngineEvent) -> Vec<Effect> {
+        // What lanes say after the end, both that they were stopped, changes nothing.
+        if !self.goes_on() {
+            return Vec::new();
+        }
         let (Some(answer), Some(waits)) = (self.answers.get_mut(lane), self.waits.get_mut(lane))
         else {
             return Vec::new();
@@ -183,6 +187,10 @@ impl App {
             self.say(Level::Warning, "the model is not loaded yet");
             return Vec::new();
         };
+        if self.measuring {
+            self.say(Level::Warning, "the cost is being measured; a race has to wait for that");
+            return Vec::new();
+        }
         if model.draft.is_none() {
             let what = nothing_to_race(model.draft_missing.as_deref());
             self.say(Level::Warning, what);
@@ -278,6 +286,10 @@ impl App {
         let Some(report) = racing.report.filter(|it| !it.lanes.iter().any(stopped)) else { return };
         let [first, lane] = &report.lanes[..] else { return };
         let (speed, times) = (lane.speedup.median, self.dress.glyphs.times);
+        // Answers of one token have no rounds to compare.
+        if speed == 0.0 {
+            return;
+        }
         let (pace, prompt) = (Pace::of(speed), racing.question);
         self.tell(
             Level::Info,

@@ -1,10 +1,10 @@
 //! A recording on the screen: while nothing is written, keys steer the engine that plays it.
 
 use super::App;
-use crate::event::{EngineCommand, ReplayControl};
+use crate::event::{EngineCommand, ModelReady, ReplayControl};
 use crate::record::timeline::SPEEDS;
 use crate::tui::effect::Effect;
-use crate::tui::transcript::Item;
+use crate::tui::transcript::{Item, Transcript};
 use crossterm::event::{KeyCode, KeyEvent};
 
 /// How a recording plays.
@@ -74,6 +74,15 @@ impl App {
         ]
     }
 
+    /// A model takes the place of the recording, as it does when the person chooses a pair: what
+    /// was shown of it goes.
+    pub(super) fn end_of_replay(&mut self, ready: &ModelReady) {
+        if ready.engine != "replay" && self.replay.take().is_some() {
+            self.transcript = Transcript::of(&self.conversation);
+            self.walk = None;
+        }
+    }
+
     /// The recording starts anew, after a step back too: what was shown of it goes.
     pub(super) fn on_replay_start(&mut self) {
         self.walk = None;
@@ -108,7 +117,8 @@ mod tests {
         let rounds = recording.runs[0].rounds().count();
         let mut app = new_app();
         app.replay = Some(Replay { prompt: String::new(), rounds, speed: 1.0, paused: false });
-        let ready = recording.ready.clone().unwrap();
+        let engine = "replay".to_owned();
+        let ready = ModelReady { engine, ..recording.ready.clone().unwrap() };
         happen(&mut app, Event::Engine(crate::event::EngineEvent::ModelReady(Box::new(ready))));
         let play = |app: &mut App| {
             for event in &recording.runs[0].events {

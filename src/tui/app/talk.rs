@@ -246,10 +246,12 @@ impl App {
                 self.say(Level::Info, format!("{title}: {turns} turn{s}"));
             }
         }
+        // One is said; what would hide another, or what is said of, stays readable.
+        let stays = notices.len() > 1 || !self.transcript.items.is_empty();
         for notice in notices {
-            self.say(Level::Info, notice.clone());
-            if !self.transcript.items.is_empty() {
-                self.tell(Level::Warning, notice);
+            match stays {
+                true => self.tell(Level::Warning, notice),
+                false => self.say(Level::Info, notice),
             }
         }
         if self.model().is_some() {

@@ -127,8 +127,7 @@ pub fn measured(cells: usize, app: &App) -> Vec<Row> {
             Piece::new(format!(" {factor:.2}{times}"), muted),
         ]);
     }
-    let bytes = app.model().map_or(0, |model| model.target.bytes);
-    if let Some((rate, share)) = cost.weight_rate(bytes) {
+    if let Some((rate, share)) = cost.weight_rate() {
         rows.push(Row::new());
         rows.push(vec![Piece::new("Memory", style(Role::Strong))]);
         if let Some(share) = share {

@@ -31,6 +31,7 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &mut App) {
     let foot = foot(&racing, width.saturating_sub(2), app);
     let rows = canvas.height().saturating_sub(2 + foot.len());
     let lanes = racing.race.lanes.len();
+    let mut above = 0;
     if width >= SIDE_BY_SIDE {
         let lane = (width + 1) / lanes - 1;
         for i in 0..lanes {
@@ -38,14 +39,18 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &mut App) {
             if i > 0 {
                 canvas.part(x - 1, 1, 1, rows).vertical(app);
             }
-            draw_lane(&mut canvas.part(x, 1, lane, rows), &mut racing, i, app);
+            let canvas = &mut canvas.part(x, 1, lane, rows);
+            above = above.max(draw_lane(canvas, &mut racing, i, app));
         }
     } else {
         for i in 0..lanes {
             let (top, end) = (i * rows / lanes, (i + 1) * rows / lanes);
-            draw_lane(&mut canvas.part(0, 1 + top, width, end - top), &mut racing, i, app);
+            let canvas = &mut canvas.part(0, 1 + top, width, end - top);
+            above = above.max(draw_lane(canvas, &mut racing, i, app));
         }
     }
+    // Not beyond the beginning of the longer text.
+    racing.up = racing.up.min(above);
     canvas.rule(1 + rows, &[], app);
     for (y, row) in foot.iter().enumerate() {
         canvas.row(1, 2 + rows + y, row);
@@ -61,8 +66,9 @@ fn heading(canvas: &mut Canvas<'_>, racing: &Racing, app: &App) {
     canvas.text(x, 0, &question, style(Role::User));
 }
 
-/// A lane: its name, how far it is, its clock, its text.
-fn draw_lane(canvas: &mut Canvas<'_>, racing: &mut Racing, lane: usize, app: &App) {
+/// A lane: its name, how far it is, its clock, its text. Returns how many rows of the text are
+/// above the newest that fit.
+fn draw_lane(canvas: &mut Canvas<'_>, racing: &mut Racing, lane: usize, app: &App) -> usize {
     let style = |role| app.dress.theme.style(role);
     let (width, height) = (canvas.width(), canvas.height());
     let role = if lane == 0 { Role::Verify } else { Role::Tau };
@@ -89,18 +95,19 @@ fn draw_lane(canvas: &mut Canvas<'_>, racing: &mut Racing, lane: usize, app: &Ap
     if answer.tokens.is_empty() {
         let waits = format!("{}{}", racing.waits[lane], app.dress.glyphs.ellipsis);
         canvas.text(1, top, &waits, style(Role::Muted));
-        return;
+        return 0;
     }
     let cells = width.saturating_sub(2).clamp(1, WIDEST);
     let dress = &app.dress;
     let look = Look { width: cells, theme: &dress.theme, glyphs: dress.glyphs, epoch: dress.epoch };
     let rows = answer.rows(look).to_vec();
-    racing.up = racing.up.min(rows.len().saturating_sub(1));
-    let first = rows.len().saturating_sub(room + racing.up);
+    let above = rows.len().saturating_sub(room);
+    let first = above.saturating_sub(racing.up);
     let mut text = canvas.part(1, top, cells, room);
     for (y, row) in rows[first..].iter().take(room).enumerate() {
         draw_row(&mut text, app, usize::MAX, answer, row, y);
     }
+    above
 }
 
 /// Tokens of a lane in words, and their share of the whole answer.

@@ -134,8 +134,12 @@ fn state(app: &App) -> Row {
         let happened = app.transcript.last_answer().map_or(0, |answer| answer.rounds.len());
         let mut row = word(what, Role::Ok);
         let speed = match 1.0 / replay.speed {
-            slower if slower > 1.0 => format!("1/{slower:.0}"),
-            _ => format!("{}", replay.speed),
+            slower if slower > 1.0 && (slower - slower.round()).abs() < 0.01 * slower => {
+                format!("1/{slower:.0}")
+            }
+            _ => {
+                format!("{:.2}", replay.speed).trim_end_matches(['0']).trim_end_matches('.').into()
+            }
         };
         let place = format!("  round {happened}/{}  x{speed}", replay.rounds);
         row.push(Piece::new(place, style(Role::Text)));
