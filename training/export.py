@@ -1,7 +1,10 @@
 """Write a run's draft: config.json and model.safetensors in the published DFlash layout, and
 model.gguf with matrices in 8 bits, which the program can carry.
 
-usage: export.py RUN OUT_DIR
+usage: export.py RUN OUT_DIR [START SHARE]
+
+With START, the draft that the run began with, its weights and SHARE of the run's are averaged: the
+mean of a short second run and its start foresees more than either.
 
 Where the draft came from (data, steps, what it began with) is in the config's `training` and in
 the GGUF file's `dflash.training`.
@@ -121,14 +124,23 @@ def write(out, config, weights):
         print(f"{out / file}: {len(data) / 1e6:.1f} MB, sha256 {hashlib.sha256(data).hexdigest()}")
 
 
-def main(run, out):
+def averaged(weights, start, share):
+    """`share` of `weights` and the rest of the draft `start`; both for taps as they are."""
+    taps = weights["fc.weight"].shape[1] // weights["fc.weight"].shape[0]
+    before = read(start, torch.ones(taps))
+    return {name: share * tensor + (1 - share) * before[name] for name, tensor in weights.items()}
+
+
+def main(run, out, start=None, share="1"):
     state = torch.load(pathlib.Path(run) / "state.pt", weights_only=False, map_location="cpu")
     weights = dict(state["weights"])
     weights["fc.weight"] = scaled(weights["fc.weight"], state["scale"])
+    if start:
+        weights = averaged(weights, start, float(share))
     commit = subprocess.run(["git", "-C", pathlib.Path(__file__).parent, "rev-parse", "HEAD"],
                             capture_output=True, text=True)
     history = [*state["config"].get("training", []), {
-        **state["done"], "answer_tokens": state["tokens"], "commit": commit.stdout.strip(),
+        **state["done"], "answer_tokens": state["tokens"], "commit": commit.stdout.strip(), "share": float(share),
         "settings": {k: v for k, v in state["arguments"].items() if k not in ("target", "data", "held", "out", "start")},
     }]
     write(out, {**state["config"], "dtype": "float16", "training": history}, weights)

@@ -35,7 +35,7 @@ def arguments():
     p.add_argument("--layers", type=int, default=3)
     p.add_argument("--mask-token", type=int, default=16, help="an id that the target never says")
     p.add_argument("--vocabulary", type=int, default=8192, help="ids that the draft proposes from")
-    p.add_argument("--block-size", type=int, help="slots, the anchor included; those of --start, else 6, if not given")
+    p.add_argument("--block-size", type=int, help="slots to train, the anchor included; of --start's all, if not given (fewer leave the others as they are); else 6")
     p.add_argument("--conversations", type=int, default=8, help="in a step")
     p.add_argument("--blocks", type=int, default=32, help="of each conversation in a step")
     p.add_argument("--rate", type=float, default=1e-3, help="learning rate at its highest")
@@ -130,7 +130,7 @@ def config(a, data, target):
         if own["target_layer_ids"] != data.shape["taps"]:
             raise SystemExit(f"{a.start} reads layers {own['target_layer_ids']}, but {data.shape['taps']} were collected")
         own.setdefault("draft_vocabulary", ids)
-        return c | {"block_size": a.block_size or c["block_size"]}
+        return c | {"block_size": max(a.block_size or 0, c["block_size"])}
     return target.config | {
         "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_act": "silu",
         "attention_bias": False, "num_hidden_layers": a.layers, "vocab_size": data.shape["vocabulary"],
@@ -150,8 +150,7 @@ def main():
     state = torch.load(saved, weights_only=False) if saved.exists() else None
     target, data, held = Target(a.target), Collected(a.data), Collected(a.held)
     c = state["config"] if state else config(a, data, target)
-    # A resumed run goes on with the block that it began with.
-    a.block_size = c["block_size"]
+    a.block_size = a.block_size or c["block_size"]
     scale = (state["scale"] if state else data.tap_scale()).to(device)
     draft = Draft(c)
     if state:
