@@ -3,9 +3,9 @@
     python3 benches/chat_speed.py target/release/dflash-chat --repeat 3
 
 Both programs answer in turn, so that a slow moment of the machine touches both. The chat is on a
-pseudo-terminal whose output is read and dropped; its figures come from the
-conversation that it saves. Printed: tokens a second of each, by prompt the median of chat ÷ run,
-and the median over prompts. Python's standard library is enough (Linux, macOS).
+pseudo-terminal whose output is read and dropped; its figures come from the conversation that it
+saves. Printed: tokens a second of each, by prompt the median of chat ÷ run, and the median over
+prompts. Python's standard library is enough (Linux, macOS).
 """
 
 import argparse

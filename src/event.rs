@@ -124,6 +124,13 @@ pub struct ModelReady {
     pub load_us: u64,
 }
 
+impl ModelReady {
+    /// Whether a recording plays: nothing new can be asked.
+    pub fn is_replay(&self) -> bool {
+        self.engine == "replay"
+    }
+}
+
 /// What a person wants to know of one network.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NetworkInfo {

@@ -328,13 +328,11 @@ fn verify_cost(
         match bench.engine.next_blocking().map(|envelope| envelope.event) {
             Some(EngineEvent::VerifyCost(cost)) => {
                 match format {
-                    BenchFormat::Json => println_json(&serde_json::json!({
-                        "model": bench.ready,
-                        "context": cost.context,
-                        "points": cost.points,
-                        "weights": cost.weights,
-                        "memory_rate": cost.memory_rate,
-                    }))?,
+                    BenchFormat::Json => {
+                        let mut report = serde_json::to_value(&cost)?;
+                        report["model"] = serde_json::to_value(&bench.ready)?;
+                        println_json(&report)?;
+                    }
                     BenchFormat::Table => {
                         write!(std::io::stdout(), "{}", cost_table(&bench.ready, &cost))?;
                     }

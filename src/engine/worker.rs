@@ -45,6 +45,10 @@ impl Engine for Worker {
             }
             EngineCommand::Forget => self.session.forget(),
             EngineCommand::MeasureVerifyCost { rows, context, repeats } => {
+                // No further than the rows still fit.
+                let most = rows.iter().max().copied().unwrap_or(1);
+                let room = self.session.networks().max_positions().saturating_sub(most);
+                let context = context.min(room);
                 match self.verify_cost(&rows, context, repeats, cancel) {
                     Ok(points) => {
                         let networks = self.session.networks();
@@ -206,8 +210,6 @@ impl Worker {
     ) -> Result<Vec<CostPoint>> {
         self.session.forget();
         let networks = self.session.networks();
-        let most = rows.iter().max().copied().unwrap_or(1);
-        let context = context.min(networks.max_positions().saturating_sub(most));
         let vocab = networks.vocab() as u32;
         let id = |i: usize| (i as u32).wrapping_mul(7919) % vocab;
         let filler: Vec<u32> = (0..context.max(1)).map(id).collect();

@@ -55,9 +55,8 @@ pub trait Networks {
         0
     }
     /// Bytes a second at which the memory that has the weights can be read, measured a few times on
-    /// at most `bytes`; none where that is not known.
-    fn memory_rates(&mut self, bytes: u64) -> Vec<f64> {
-        let _ = bytes;
+    /// at most so many bytes; none where that is not known.
+    fn memory_rates(&mut self, _bytes: u64) -> Vec<f64> {
         Vec::new()
     }
 }

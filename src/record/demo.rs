@@ -68,8 +68,8 @@ pub struct Item {
     /// One answer, or a race of baseline against speculative.
     #[serde(default)]
     pub show: What,
-    /// Times the real speed, within [`SPEEDS`]. Only a recording plays at another speed than its own, so
-    /// one that is not 1 plays `trace`, a model or not.
+    /// Times the real speed, within [`SPEEDS`]. Only a recording plays at another speed than its
+    /// own, so one that is not 1 plays `trace`, a model or not.
     #[serde(default = "real")]
     pub pace: f32,
     /// Seconds to stand still afterwards.

@@ -156,9 +156,8 @@ pub trait Ops: Send + Sync + Sized + 'static {
     fn threads(&self) -> usize;
 
     /// Bytes a second at which the memory that has the weights can be read, measured a few times on
-    /// at most `bytes`; none where that is not known.
-    fn memory_rates(&self, bytes: u64) -> Vec<f64> {
-        let _ = bytes;
+    /// at most so many bytes; none where that is not known.
+    fn memory_rates(&self, _bytes: u64) -> Vec<f64> {
         Vec::new()
     }
 

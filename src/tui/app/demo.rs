@@ -79,7 +79,7 @@ impl App {
     /// Let the demo go on, where it is time to.
     pub(super) fn direct(&mut self, now: Instant) -> Vec<Effect> {
         let Some(demo) = &self.demo else { return Vec::new() };
-        let loaded = self.model().is_some_and(|model| model.engine != "replay");
+        let loaded = self.has_live_model();
         match demo.act {
             Act::Resting(until) if now >= until => self.next_item(),
             Act::Resting(_) => Vec::new(),
@@ -118,6 +118,11 @@ impl App {
         self.show_item()
     }
 
+    /// Whether a model is loaded that computes.
+    fn has_live_model(&self) -> bool {
+        self.model().is_some_and(|model| !model.is_replay())
+    }
+
     /// Put the item on a fresh page.
     fn show_item(&mut self) -> Vec<Effect> {
         let Some(demo) = &mut self.demo else { return Vec::new() };
@@ -139,7 +144,7 @@ impl App {
         self.replay = None;
         self.race = None;
         self.scroll.follow();
-        let loaded = self.model().is_some_and(|model| model.engine != "replay");
+        let loaded = self.has_live_model();
         if let Some(recorded) = recorded {
             let recording = recorded.recording();
             let rounds = recording.runs.first().map_or(0, |run| run.rounds().count());
@@ -221,7 +226,7 @@ impl App {
             (None, None) => (self.stop(), "this is the chat now"),
         };
         // A playlist of races loads no model for a chat, and a recording is none.
-        let live = self.model().is_some_and(|model| model.engine != "replay");
+        let live = self.has_live_model();
         if demo.act != Act::Loading && !live && self.replay.is_none() {
             self.engine = EngineState::Ended;
         }

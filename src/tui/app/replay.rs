@@ -77,7 +77,7 @@ impl App {
     /// A model takes the place of the recording, as it does when the person chooses a pair: what
     /// was shown of it goes.
     pub(super) fn end_of_replay(&mut self, ready: &ModelReady) {
-        if ready.engine != "replay" && self.replay.take().is_some() {
+        if !ready.is_replay() && self.replay.take().is_some() {
             self.transcript = Transcript::of(&self.conversation);
             self.walk = None;
         }
