@@ -142,6 +142,7 @@ impl App {
         self.notice = None;
         self.running = None;
         self.replay = None;
+        self.under_way = None;
         self.race = None;
         self.scroll.follow();
         let loaded = self.has_live_model();

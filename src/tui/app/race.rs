@@ -391,7 +391,10 @@ mod tests {
         act(&mut app, Action::Back);
         submit(&mut app, "/race x");
         act(&mut app, Action::Back);
-        lane(&mut app, 0, EngineEvent::Error(message));
+        lane(&mut app, 0, EngineEvent::Error(message.clone()));
+        assert_eq!(app.race.as_ref().unwrap().stage, Stage::Over);
+        // The other lane says the same.
+        assert!(lane(&mut app, 1, EngineEvent::Error(message)).is_empty());
         assert_eq!(app.race.as_ref().unwrap().stage, Stage::Over);
         act(&mut app, Action::Back);
         submit(&mut app, "/race x");
@@ -406,6 +409,10 @@ mod tests {
         let mut app = ready_app();
         assert!(submit(&mut app, "/race").is_empty());
         assert!(app.notice.as_ref().unwrap().1.starts_with("nothing was asked yet"));
+        app.measuring = true;
+        assert!(submit(&mut app, "/race x").is_empty());
+        assert!(app.notice.as_ref().unwrap().1.starts_with("the cost is being measured"));
+        app.measuring = false;
         let mut ready = app.model().unwrap().clone();
         ready.draft = None;
         happen(&mut app, Event::Engine(EngineEvent::ModelReady(Box::new(ready))));

@@ -80,6 +80,7 @@ impl App {
         if !ready.is_replay() && self.replay.take().is_some() {
             self.transcript = Transcript::of(&self.conversation);
             self.walk = None;
+            self.under_way = None;
         }
     }
 
@@ -144,5 +145,13 @@ mod tests {
         assert_eq!(app.composer.text(), "hello");
         assert!(press_key(&mut app, KeyCode::Char('.')).is_empty());
         assert_eq!(app.composer.text(), "hello.");
+        // A model takes its place: it is not asked to play, and can be asked.
+        let engine = "native".to_owned();
+        let model = ModelReady { engine, ..recording.ready.clone().unwrap() };
+        let ready = crate::event::EngineEvent::ModelReady(Box::new(model));
+        assert!(sent(&happen(&mut app, Event::Engine(ready))).is_none());
+        assert!(app.replay.is_none() && app.transcript.last_answer().is_none());
+        app.composer.set("");
+        assert!(sent(&submit(&mut app, "hello")).is_some());
     }
 }
