@@ -14,15 +14,39 @@ def norm(x, weight, eps):
     return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
 
+def as_stored(w):
+    """`w` as a GGUF file in 4 bits (Q4_1) gives it back: runs of 32 numbers share the lowest one
+    and a step. The gradient passes as if nothing had been rounded."""
+    if w.shape[1] % 32:
+        return w
+    runs = w.detach().view(-1, 32)
+    low = runs.amin(1, keepdim=True)
+    step = (runs.amax(1, keepdim=True) - low) / 15
+    levels = ((runs - low) / step.clamp(min=1e-12)).round()
+    rounded = levels * step.half().float() + low.half().float()
+    return w + (rounded.view_as(w) - w).detach()
+
+
+class Linear(nn.Linear):
+    """Without a bias, and rounded as it will be stored where `rounded` is set."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__(inputs, outputs, bias=False)
+        self.rounded = False
+
+    def forward(self, x):
+        return F.linear(x, as_stored(self.weight) if self.rounded else self.weight)
+
+
 class Attention(nn.Module):
     def __init__(self, c):
         super().__init__()
         width, d = c["hidden_size"], c["head_dim"]
         self.heads, self.kv_heads, self.head_dim, self.eps = c["num_attention_heads"], c["num_key_value_heads"], d, c["rms_norm_eps"]
-        self.q_proj = nn.Linear(width, self.heads * d, bias=False)
-        self.k_proj = nn.Linear(width, self.kv_heads * d, bias=False)
-        self.v_proj = nn.Linear(width, self.kv_heads * d, bias=False)
-        self.o_proj = nn.Linear(self.heads * d, width, bias=False)
+        self.q_proj = Linear(width, self.heads * d)
+        self.k_proj = Linear(width, self.kv_heads * d)
+        self.v_proj = Linear(width, self.kv_heads * d)
+        self.o_proj = Linear(self.heads * d, width)
         self.q_norm, self.k_norm = nn.RMSNorm(d, c["rms_norm_eps"]), nn.RMSNorm(d, c["rms_norm_eps"])
 
     def keys(self, x, turn):
@@ -47,8 +71,8 @@ class Mlp(nn.Module):
     def __init__(self, c):
         super().__init__()
         width, inner = c["hidden_size"], c["intermediate_size"]
-        self.gate_proj, self.up_proj = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
-        self.down_proj = nn.Linear(inner, width, bias=False)
+        self.gate_proj, self.up_proj = Linear(width, inner), Linear(width, inner)
+        self.down_proj = Linear(inner, width)
 
     def forward(self, x):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
@@ -88,25 +112,34 @@ class Draft(nn.Module):
         super().__init__()
         self.c = c
         width, taps = c["hidden_size"], len(c["dflash_config"]["target_layer_ids"])
-        self.fc = nn.Linear(width * taps, width, bias=False)
+        self.fc = Linear(width * taps, width)
         self.hidden_norm, self.norm = nn.RMSNorm(width, c["rms_norm_eps"]), nn.RMSNorm(width, c["rms_norm_eps"])
         self.layers = nn.ModuleList(Layer(c) for _ in range(c["num_hidden_layers"]))
 
     def start_from(self, target):
-        """Layers begin as the target's last ones, the context as its last tap."""
+        """Layers begin as the target's last ones, where they are alike; the context as its last tap."""
         count, width = len(self.layers), self.c["hidden_size"]
         first = target.config["num_target_layers"] - count
         for i, layer in enumerate(self.layers):
-            layer.load_state_dict(target.layer(first + i), strict=False)
+            theirs = target.layer(first + i)
+            layer.load_state_dict(theirs, strict=False)
             # Scores are about as large as without these norms.
-            if "self_attn.q_norm.weight" not in target.layer(first + i):
+            if theirs and "self_attn.q_norm.weight" not in theirs:
                 nn.init.constant_(layer.self_attn.q_norm.weight, 1.4)
                 nn.init.constant_(layer.self_attn.k_norm.weight, 1.4)
         with torch.no_grad():
             self.norm.weight.copy_(target.norm)
-            self.hidden_norm.weight.copy_(target.layer(first + count // 2)["input_layernorm.weight"])
+            middle = target.layer(first + count // 2)
+            if middle:
+                self.hidden_norm.weight.copy_(middle["input_layernorm.weight"])
             nn.init.normal_(self.fc.weight, std=0.01)
             self.fc.weight[:, -width:] += torch.eye(width)
+
+    def round_weights(self):
+        """From now on compute, and learn, with weights as they will be stored."""
+        for part in self.modules():
+            if isinstance(part, Linear):
+                part.rounded = True
 
     def forward(self, blocks, scale, embedding):
         """The normed hidden rows of the slots after the anchor, [n, a, b-1, hidden].

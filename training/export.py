@@ -1,5 +1,6 @@
 """Write a run's draft: config.json and model.safetensors in the published DFlash layout, and
-model.gguf with matrices in 8 bits, which the program can carry.
+model.gguf, which the program can carry: with matrices in 8 bits, or in 4 (Q4_1) if the run was
+trained so (`--rounded`).
 
 usage: export.py RUN OUT_DIR [START SHARE]
 
@@ -76,8 +77,9 @@ def config_text(config):
     return text[:start] + " ".join(text[start:end].split()) + text[end:] + "\n"
 
 
-def write_gguf(path, config, weights):
-    """A GGUF file of architecture `dflash`; target layers are named by their inputs there."""
+def write_gguf(path, config, weights, kind):
+    """A GGUF file of architecture `dflash`, with matrices of the type `kind`; target layers are
+    named by their inputs there."""
     own = config["dflash_config"]
     w = gguf.GGUFWriter(path, "dflash")
     w.add_block_count(config["num_hidden_layers"])
@@ -97,11 +99,10 @@ def write_gguf(path, config, weights):
     w.add_array("dflash.draft_vocabulary", own["draft_vocabulary"])
     w.add_string("dflash.config", json.dumps(config))
     w.add_string("dflash.training", json.dumps(config.get("training", {})))
-    q8 = gguf.GGMLQuantizationType.Q8_0
     for name, tensor in weights.items():
         numbers = tensor.float().numpy()
         if numbers.ndim == 2 and numbers.shape[1] % 32 == 0:
-            w.add_tensor(gguf_name(name), gguf.quants.quantize(numbers, q8), raw_dtype=q8)
+            w.add_tensor(gguf_name(name), gguf.quants.quantize(numbers, kind), raw_dtype=kind)
         else:
             w.add_tensor(gguf_name(name), numbers)
     w.write_header_to_file()
@@ -110,7 +111,7 @@ def write_gguf(path, config, weights):
     w.close()
 
 
-def write(out, config, weights):
+def write(out, config, weights, kind):
     """All three files; `weights` are for taps as they are."""
     weights = {name: tensor.to(torch.float16).contiguous() for name, tensor in weights.items()}
     assert all(torch.isfinite(tensor).all() for tensor in weights.values())
@@ -118,7 +119,7 @@ def write(out, config, weights):
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.json").write_text(config_text(config))
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
-    write_gguf(out / "model.gguf", config, weights)
+    write_gguf(out / "model.gguf", config, weights, kind)
     for file in ("model.safetensors", "model.gguf"):
         data = (out / file).read_bytes()
         print(f"{out / file}: {len(data) / 1e6:.1f} MB, sha256 {hashlib.sha256(data).hexdigest()}")
@@ -143,7 +144,9 @@ def main(run, out, start=None, share="1"):
         **state["done"], "answer_tokens": state["tokens"], "commit": commit.stdout.strip(), "share": float(share),
         "settings": {k: v for k, v in state["arguments"].items() if k not in ("target", "data", "held", "out", "start")},
     }]
-    write(out, {**state["config"], "dtype": "float16", "training": history}, weights)
+    kinds = gguf.GGMLQuantizationType
+    kind = kinds.Q4_1 if state["arguments"].get("rounded") == "True" else kinds.Q8_0
+    write(out, {**state["config"], "dtype": "float16", "training": history}, weights, kind)
 
 
 if __name__ == "__main__":

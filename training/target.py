@@ -5,8 +5,8 @@ import pathlib
 import numpy as np
 import torch
 
-# Others scale their embeddings, bend their logits or store norms in another way.
-FAMILIES = ("llama", "qwen2", "qwen3")
+# The program loads these.
+PLAIN, GEMMA = ("llama", "qwen2", "qwen3"), ("gemma3", "gemma4")
 
 PARTS = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
@@ -16,17 +16,36 @@ PARTS = {
 }
 
 
-def check(family):
-    if family not in FAMILIES:
-        raise SystemExit(f"a target of the family {family} cannot be trained for; known are {', '.join(FAMILIES)}")
+# Where a decoder's tensors begin in safetensors; files that hold more than text have longer names.
+PREFIXES = ("model.", "language_model.model.", "model.language_model.")
+
+
+def family_of(name):
+    """`gemma4_unified_text` → `gemma4`."""
+    family = next((family for family in PLAIN + GEMMA if name == family or name.startswith(family + "_")), None)
+    if family is None:
+        raise SystemExit(f"a target of the family {name} cannot be trained for; known are {', '.join(PLAIN + GEMMA)}")
+    return family
+
+
+def first(number):
+    """Of a number that each layer may have its own of."""
+    return number[0] if isinstance(number, list) else number
 
 
 class Target:
-    """Opens a GGUF file or a folder with config.json and safetensors."""
+    """Opens a GGUF file or a folder with config.json and safetensors.
+
+    `embedding` [vocabulary, hidden] is as decoding uses it, Gemma's factor √hidden included; `head`
+    and `norm` make logits, which are bent to ±`softcap` where that is not None. `config` has the
+    fields that a draft takes over.
+    """
 
     def __init__(self, path):
         path = pathlib.Path(path)
         (self._open_gguf if path.suffix == ".gguf" else self._open_folder)(path)
+        if self.family in GEMMA:
+            self.embedding = self.embedding * self.config["hidden_size"] ** 0.5
 
     def _open_gguf(self, path):
         import gguf
@@ -34,18 +53,19 @@ class Target:
         reader = gguf.GGUFReader(path)
         tensors = {t.name: t for t in reader.tensors}
         architecture = reader.fields["general.architecture"].contents()
-        check(architecture)
+        self.family = family_of(architecture)
 
         def key(name, default=None):
             field = reader.fields.get(f"{architecture}.{name}")
             return default if field is None else field.contents()
 
-        heads = key("attention.head_count")
+        heads = first(key("attention.head_count"))
         hidden = key("embedding_length")
+        width = key("attention.key_length", hidden // heads)
         self.config = {
-            "hidden_size": hidden, "intermediate_size": key("feed_forward_length"),
-            "num_attention_heads": heads, "num_key_value_heads": key("attention.head_count_kv", heads),
-            "head_dim": key("attention.key_length", hidden // heads), "rms_norm_eps": key("attention.layer_norm_rms_epsilon"),
+            "hidden_size": hidden, "intermediate_size": first(key("feed_forward_length")),
+            "num_attention_heads": heads, "num_key_value_heads": first(key("attention.head_count_kv", heads)),
+            "head_dim": key("attention.key_length_swa", width), "rms_norm_eps": key("attention.layer_norm_rms_epsilon"),
             "rope_theta": key("rope.freq_base", 10000.0), "max_position_embeddings": key("context_length"),
             "num_target_layers": key("block_count"),
         }
@@ -64,32 +84,47 @@ class Target:
         self._read = lambda layer, part: read(f"blk.{layer}.{PARTS[part]}.weight")
         self.embedding, self.norm = read("token_embd.weight"), read("output_norm.weight")
         self.head = read("output.weight") if "output.weight" in tensors else self.embedding
+        self.softcap = key("final_logit_softcapping") or None
 
     def _open_folder(self, path):
         from safetensors import safe_open
 
         c = json.loads((path / "config.json").read_text())
-        check(c["model_type"])
+        c = c.get("text_config", c)
+        self.family = family_of(c["model_type"])
         files = [safe_open(file, "pt") for file in sorted(path.glob("*.safetensors"))]
         where = {name: file for file in files for name in file.keys()}
-        rope = c.get("rope_theta") or (c.get("rope_parameters") or {}).get("rope_theta", 10000.0)
+        prefix = next(prefix for prefix in PREFIXES if f"{prefix}embed_tokens.weight" in where)
+        rope = c.get("rope_parameters") or {}
+        rope = rope.get("full_attention", rope)
+        # What Gemma's files may leave out.
+        gemma = self.family in GEMMA
+        heads = c.get("num_attention_heads", 8)
         self.config = {
-            "hidden_size": c["hidden_size"], "intermediate_size": c["intermediate_size"],
-            "num_attention_heads": c["num_attention_heads"],
-            "num_key_value_heads": c.get("num_key_value_heads", c["num_attention_heads"]),
-            "head_dim": c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"],
-            "rms_norm_eps": c["rms_norm_eps"], "rope_theta": rope,
-            "max_position_embeddings": c["max_position_embeddings"], "num_target_layers": c["num_hidden_layers"],
+            "hidden_size": c["hidden_size"], "intermediate_size": c["intermediate_size"], "num_attention_heads": heads,
+            "num_key_value_heads": c.get("num_key_value_heads", 4 if gemma else heads),
+            "head_dim": c.get("head_dim") or (256 if gemma else c["hidden_size"] // heads),
+            "rms_norm_eps": c.get("rms_norm_eps", 1e-6),
+            "rope_theta": c.get("rope_theta") or rope.get("rope_theta", 1e6 if gemma else 1e4),
+            "max_position_embeddings": c.get("max_position_embeddings", 131072),
+            "num_target_layers": c["num_hidden_layers"],
         }
 
         def read(name):
             return where[name].get_tensor(name).float() if name in where else None
 
-        self._read = lambda layer, part: read(f"model.layers.{layer}.{part}.weight")
-        self.embedding, self.norm = read("model.embed_tokens.weight"), read("model.norm.weight")
-        self.head = read("lm_head.weight") if "lm_head.weight" in where else self.embedding
+        self._read = lambda layer, part: read(f"{prefix}layers.{layer}.{part}.weight")
+        self.embedding, self.norm = read(f"{prefix}embed_tokens.weight"), read(f"{prefix}norm.weight")
+        if self.family == "gemma3":
+            self.norm = self.norm + 1
+        head = next((name for name in ("lm_head.weight", "language_model.lm_head.weight") if name in where), None)
+        self.head = read(head) if head else self.embedding
+        self.softcap = c.get("final_logit_softcapping") or None
 
     def layer(self, i):
-        """The tensors of layer `i` by the names that a draft's layer has; absent ones are left out."""
+        """The tensors of layer `i` by the names that a draft's layer has; absent ones are left out.
+        None of Gemma's, whose layers are built in another way."""
+        if self.family in GEMMA:
+            return {}
         tensors = {part: self._read(i, part) for part in PARTS}
         return {f"{part}.weight": tensor for part, tensor in tensors.items() if tensor is not None}

@@ -34,7 +34,7 @@ def arguments():
     p.add_argument("--start", type=pathlib.Path, help="begin with this draft: its folder, or a GGUF file that export wrote")
     p.add_argument("--layers", type=int, default=3)
     p.add_argument("--mask-token", type=int, default=16, help="an id that the target never says")
-    p.add_argument("--vocabulary", type=int, default=8192, help="ids that the draft proposes from")
+    p.add_argument("--vocabulary", type=int, default=4096, help="ids that the draft proposes from; with --start at most its own")
     p.add_argument("--block-size", type=int, help="slots to train, the anchor included; of --start's all, if not given (fewer leave the others as they are); else 6")
     p.add_argument("--conversations", type=int, default=8, help="in a step")
     p.add_argument("--blocks", type=int, default=32, help="of each conversation in a step")
@@ -42,6 +42,7 @@ def arguments():
     p.add_argument("--warmup", type=float, default=0.03, help="share of the time")
     p.add_argument("--decay", type=float, default=3.0, help="slots until the loss weighs 1/e")
     p.add_argument("--soft", type=float, default=0.5, help="share of the target's distribution in the loss")
+    p.add_argument("--rounded", action="store_true", help="train with the weights as the GGUF file will hold them; for a last, slow run")
     p.add_argument("--every", type=float, default=8, help="minutes between checkpoints")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--threads", type=int, default=2)
@@ -55,19 +56,22 @@ class Vocabulary:
         self.ids = torch.tensor(ids, device=device)
         self.head = target.head[ids].to(device)
         self.norm = target.norm.to(device)
-        self.eps = target.config["rms_norm_eps"]
+        self.eps, self.softcap = target.config["rms_norm_eps"], target.softcap
         self.place = torch.full((target.head.shape[0],), -1, device=device)
         self.place[self.ids] = torch.arange(len(ids), device=device)
 
     def of_target(self, last):
         """The target's log-probabilities, from its last layer's outputs."""
-        return F.linear(F.rms_norm(last, last.shape[-1:], self.norm, self.eps), self.head).log_softmax(-1)
+        logits = F.linear(F.rms_norm(last, last.shape[-1:], self.norm, self.eps), self.head)
+        if self.softcap:
+            logits = self.softcap * torch.tanh(logits / self.softcap)
+        return logits.log_softmax(-1)
 
 
-def ranked(counts, size):
-    """The `size` most frequent ids; where fewer were seen, the lowest others (of byte-pair
-    vocabularies the most frequent merges)."""
-    order = sorted(range(len(counts)), key=lambda id: (-counts[id], id))
+def ranked(counts, size, known):
+    """The `size` most frequent of the ids `known`; where fewer were seen, the lowest others (of
+    byte-pair vocabularies the most frequent merges)."""
+    order = sorted(known, key=lambda id: (-counts[id], id))
     return sorted(order[:size])
 
 
@@ -122,15 +126,16 @@ def evaluate(draft, held, scale, embedding, vocabulary, size):
 
 
 def config(a, data, target):
-    ids = ranked(data.counts(), min(a.vocabulary, data.shape["vocabulary"]))
+    counts, everything = data.counts(), range(data.shape["vocabulary"])
     if a.start:
-        # Its vocabulary too: what it knows is in those rows.
         c = read_config(a.start)
         own = c["dflash_config"]
+        # What it never proposed it does not know.
+        own["draft_vocabulary"] = ranked(counts, a.vocabulary, own.get("draft_vocabulary", everything))
         if own["target_layer_ids"] != data.shape["taps"]:
             raise SystemExit(f"{a.start} reads layers {own['target_layer_ids']}, but {data.shape['taps']} were collected")
-        own.setdefault("draft_vocabulary", ids)
         return c | {"block_size": max(a.block_size or 0, c["block_size"])}
+    ids = ranked(counts, a.vocabulary, everything)
     return target.config | {
         "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_act": "silu",
         "attention_bias": False, "num_hidden_layers": a.layers, "vocab_size": data.shape["vocabulary"],
@@ -159,6 +164,8 @@ def main():
         draft.load_state_dict(read(a.start, scale.cpu()))
     else:
         draft.start_from(target)
+    if a.rounded:
+        draft.round_weights()
     draft.to(device)
     embedding = target.embedding.to(device)
     vocabulary = Vocabulary(c["dflash_config"]["draft_vocabulary"], target, device)
@@ -190,7 +197,7 @@ def main():
 
     # The learning rate follows the time spent; time in which other programs ran is not.
     clock = time.time if device == "cuda" else lambda: time.process_time() / a.threads
-    total, told, mean = a.minutes * 60, time.time(), None
+    total, told, mean = a.minutes * 60, time.time(), torch.zeros(a.block_size - 1, device=device)
     if not state:
         checkpoint()
     since = done["seconds"]
@@ -201,7 +208,9 @@ def main():
         rate = a.rate * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        blocks = batch(data, r, a.conversations, a.blocks, a.block_size, a.soft > 0)
+        # The program plays blocks of any length, mostly short ones.
+        size = r.randint(min(3, a.block_size), a.block_size)
+        blocks = batch(data, r, a.conversations, a.blocks, size, a.soft > 0)
         optimizer.zero_grad()
         value, right = loss(draft, blocks, scale, embedding, vocabulary, a)
         value.backward()
@@ -210,7 +219,7 @@ def main():
         done["step"] += 1
         done["blocks"] += blocks.ids.shape[0] * blocks.ids.shape[1]
         done["seconds"] += clock() - start
-        mean = right if mean is None else 0.95 * mean + 0.05 * right
+        mean[: size - 1].lerp_(right, 0.05)
         if time.time() - told > 30:
             told = time.time()
             print(f"{done['seconds'] / 60:.1f} min  step {done['step']}  {done['blocks']} blocks  loss {value.item():.3f}  right "
