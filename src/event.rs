@@ -7,7 +7,9 @@
 //! It holds for every finished run that
 //! - answer tokens = 1 + the sum of `committed` over its rounds (the first token is prefill's),
 //! - `committed[..accepted] == drafted[..accepted]` (ids), and
-//! - the concatenated `text` of `prefill_done` and the rounds is the decoding of the answer.
+//! - the concatenated `text` of `prefill_done` and the rounds is the decoding of the answer; after
+//!   a stop string ([`FinishReason::Stop`]) it is the beginning of that, for the text ends where
+//!   the stop string begins, be that within a token.
 
 use serde::{Deserialize, Serialize};
 
@@ -108,7 +110,8 @@ pub struct ModelReady {
     /// The draft, likewise (`--draft`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft_asked: Option<String>,
-    /// "cpu", "metal", "cuda".
+    /// "cpu" (this program's kernels, whose answers are the same with a draft and without),
+    /// "metal", "cuda", "candle-cpu".
     pub device: String,
     /// Instruction set or device name.
     pub device_detail: String,
@@ -570,7 +573,8 @@ pub struct ChatMessage {
     pub role: Role,
     /// The text.
     pub content: String,
-    /// An answer's token ids (end token excluded), so that it is never tokenised again.
+    /// An answer's token ids (end token excluded), so that it is never tokenised again; `None`
+    /// where they say more than the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<u32>>,
 }

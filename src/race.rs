@@ -13,6 +13,11 @@ pub const NEAR_TIE: f32 = 0.05;
 /// Most tokens of an answer in a race, unless told otherwise: enough to compare, soon over.
 pub const TOKENS: usize = 200;
 
+/// Why no race can be run; `why` there is no draft.
+pub fn nothing_to_race(why: Option<&str>) -> String {
+    format!("there is no draft, so nothing to race: {}", why.unwrap_or("the pair has none"))
+}
+
 /// What a comparison of two runs says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]

@@ -47,7 +47,8 @@ pub fn blanks_shown(text: &str, blank: &str) -> String {
     blank.repeat(safe.len() - trimmed.len()) + trimmed
 }
 
-fn is_unsafe(c: char) -> bool {
+/// Whether `c` could drive a terminal; newlines are no such thing, tabs are.
+pub fn is_unsafe(c: char) -> bool {
     (c.is_control() && c != '\n')
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}' | '\u{feff}')
 }

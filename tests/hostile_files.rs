@@ -12,7 +12,7 @@ fn peak_memory() -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-fn refused_cheaply(path: &Path) {
+fn refused_cheaply(path: &Path) -> String {
     let (before, started) = (peak_memory(), Instant::now());
     let error = format!("{:#}", open_target(path).unwrap_err());
     assert!(started.elapsed() < Duration::from_secs(1), "{error}");
@@ -22,29 +22,56 @@ fn refused_cheaply(path: &Path) {
         let grown = after.saturating_sub(before);
         assert!(grown < 100 << 10, "{grown} KiB: {error}");
     }
+    error
+}
+
+/// Make a file longer without taking space.
+fn grow(path: &Path, len: u64) {
+    File::options().write(true).open(path).unwrap().set_len(len).unwrap();
+}
+
+/// The beginning of a GGUF file.
+fn header(tensors: u64, entries: u64) -> Vec<u8> {
+    [b"GGUF".as_slice(), &3u32.to_le_bytes(), &tensors.to_le_bytes(), &entries.to_le_bytes()]
+        .concat()
 }
 
 #[test]
 fn claims_of_billions_cost_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let gguf = dir.path().join("m.gguf");
-    let header = |tensors: u64, entries: u64| {
-        [b"GGUF".as_slice(), &3u32.to_le_bytes(), &tensors.to_le_bytes(), &entries.to_le_bytes()]
-            .concat()
-    };
     for (tensors, entries) in [(1 << 32, 1 << 32), (u64::MAX, 0), (0, u64::MAX), (1 << 16, 1 << 16)]
     {
         fs::write(&gguf, header(tensors, entries)).unwrap();
         refused_cheaply(&gguf);
     }
-    // One entry: an array of 2^26 empty strings, in a sparse file that is long enough for it.
-    let mut bytes = header(0, 1);
-    bytes
-        .extend([&1u64.to_le_bytes()[..], b"k", &9u32.to_le_bytes(), &8u32.to_le_bytes()].concat());
-    bytes.extend((1u64 << 26).to_le_bytes());
-    fs::write(&gguf, bytes).unwrap();
-    File::options().write(true).open(&gguf).unwrap().set_len(1 << 30).unwrap();
-    refused_cheaply(&gguf);
+    // One entry: an array of 2^26 empty strings, or of bytes that would be read as whole integers,
+    // in a sparse file that is long enough for it.
+    for kind in [8u32, 0] {
+        let mut bytes = header(0, 1);
+        bytes.extend([&1u64.to_le_bytes()[..], b"k", &9u32.to_le_bytes()].concat());
+        bytes.extend(kind.to_le_bytes());
+        bytes.extend((1u64 << 26).to_le_bytes());
+        fs::write(&gguf, bytes).unwrap();
+        grow(&gguf, 1 << 30);
+        assert!(refused_cheaply(&gguf).contains("an array of 67108864 values"));
+    }
+}
+
+#[test]
+fn tensors_that_share_their_bytes_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let gguf = dir.path().join("m.gguf");
+    // 1000 tensors of 4 MB, all of them at the beginning of a file that holds two.
+    let mut bytes = header(1000, 0);
+    for i in 0..1000 {
+        let name = format!("t{i:03}");
+        bytes.extend([&4u64.to_le_bytes()[..], name.as_bytes(), &1u32.to_le_bytes()].concat());
+        bytes.extend([&(1u64 << 20).to_le_bytes()[..], &[0; 4], &[0; 8]].concat());
+    }
+    fs::write(&gguf, &bytes).unwrap();
+    grow(&gguf, bytes.len() as u64 + (8 << 20));
+    assert!(refused_cheaply(&gguf).contains("overlap"));
 }
 
 #[test]
@@ -63,6 +90,6 @@ fn safetensors_headers_and_configurations_are_bounded() {
         fs::write(&weights, [&claimed.to_le_bytes()[..], b"{}      "].concat()).unwrap();
         refused_cheaply(dir.path());
     }
-    File::options().write(true).open(&config).unwrap().set_len(1 << 30).unwrap();
+    grow(&config, 1 << 30);
     refused_cheaply(dir.path());
 }

@@ -169,6 +169,17 @@ fn what_lies_in_the_hubs_cache_is_used_and_never_removed() {
     assert!(snapshot.join("model.safetensors").exists());
 }
 
+#[test]
+fn what_has_no_known_hash_is_not_called_right() {
+    let world = World::new(NOWHERE);
+    let file = world.path("own.gguf");
+    fs::write(&file, "not a model").unwrap();
+    let verified = world.run(&["models", "verify", file.to_str().unwrap()]).expect(0);
+    assert!(verified.out.contains("own.gguf: no hash is known"), "{verified:?}");
+    assert!(!verified.out.starts_with("ok") && !verified.err.contains("nothing"), "{verified:?}");
+    assert!(world.run(&["models", "verify"]).expect(0).err.contains("nothing has been fetched"));
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_leaves_nothing_half_valid() {

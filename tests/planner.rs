@@ -3,7 +3,7 @@
 
 use dflash_chat::decode::block_length::{Learned, Limits, Planner};
 use dflash_chat::decode::session::RoundRecord;
-use dflash_chat::event::{BlockSize, DraftSource};
+use dflash_chat::event::{BlockSize, DraftSource, PlannedBy};
 use dflash_chat::model::networks::Proposal;
 use dflash_chat::model::ops::Choice;
 
@@ -213,4 +213,73 @@ fn repeats_are_taken_where_they_are_right() {
     // Where each row costs, none is spent on what is never right.
     let wasted = repeats_taken(&MACHINES[0], 0.02, BlockSize::Auto);
     assert!(wasted < 10, "{wasted}");
+}
+
+/// Costs of a machine that were measured often, and nothing of the draft.
+fn measured(machine: &Machine) -> Planner {
+    let mut learned = Learned::default();
+    for rows in [1, 2, 4, 8, SLOTS + 1] {
+        for _ in 0..10 {
+            learned.verify.observe(rows, 100, (machine.verify)(rows));
+            learned.draft.observe(rows, 100, (machine.draft)(rows));
+        }
+    }
+    Planner::new(learned)
+}
+
+/// A budget that cuts a block changes what is said of it, and not what becomes of it.
+#[test]
+fn drafts_that_are_not_worth_it_are_trimmed_in_cut_blocks_too() {
+    for (budget, room, cut) in [(4, 1000, PlannedBy::Budget), (1000, 4, PlannedBy::Room)] {
+        let limits = Limits { block: SLOTS + 1, budget, room, context: 100 };
+        let trimmed = |prob: f32| {
+            let mut planner = measured(&MACHINES[0]);
+            let plan = planner.plan(BlockSize::Auto, &limits);
+            assert_eq!((plan.drafts, plan.planned_by), (3, cut));
+            let trimmed = planner.trim(&plan, &[Proposal { id: 1, prob }; 3], &limits);
+            (trimmed.drafts, trimmed.planned_by)
+        };
+        assert_eq!(trimmed(0.0), (0, PlannedBy::Auto));
+        assert_eq!(trimmed(1.0), (3, cut));
+        // What the person asked for is verified whole.
+        let mut planner = measured(&MACHINES[0]);
+        let plan = planner.plan(BlockSize::Fixed(8), &limits);
+        let drafts = [Proposal { id: 1, prob: 0.0 }; 3];
+        assert_eq!(planner.trim(&plan, &drafts, &limits).drafts, 3);
+    }
+}
+
+/// Near the end of an answer a useless draft is asked ever more rarely, as anywhere.
+#[test]
+fn probes_that_fail_grow_rarer_in_cut_blocks_too() {
+    let mut planner = measured(&MACHINES[0]);
+    let limits = Limits { block: SLOTS + 1, budget: 4, room: 1000, context: 100 };
+    let mut asked = 0;
+    for index in 0..200 {
+        let plan = planner.plan(BlockSize::Auto, &limits);
+        asked += usize::from(plan.drafts > 0);
+        let mut drafted = vec![Proposal { id: 2, prob: 0.0 }; plan.drafts];
+        let trimmed = planner.trim(&plan, &drafted, &limits);
+        let unsent = drafted.split_off(trimmed.drafts);
+        let rows = drafted.len() + 1;
+        let record = RoundRecord {
+            index,
+            position: 100,
+            planned_by: trimmed.planned_by,
+            source: if plan.drafts > 0 { DraftSource::Draft } else { DraftSource::Plain },
+            anchor: 0,
+            choices: vec![Choice { id: 1, margin: 1.0, prob: 1.0 }; rows],
+            accepted: 0,
+            committed: vec![1],
+            expected: trimmed.expected,
+            draft_us: if plan.drafts > 0 { (MACHINES[0].draft)(plan.drafts) as u64 } else { 0 },
+            verify_us: (MACHINES[0].verify)(rows) as u64,
+            other_us: 0,
+            drafted,
+            unsent,
+        };
+        planner.observe(&record, 0);
+    }
+    // With a gap that does not grow there would be one in seven rounds.
+    assert!((1..12).contains(&asked), "{asked}");
 }

@@ -1,5 +1,9 @@
 //! `race` as a person at a shell meets it, with the scripted engine.
 
+#[cfg(unix)]
+#[path = "support/server.rs"]
+mod server;
+
 use assert_cmd::Command;
 use serde_json::Value;
 use std::time::Duration;
@@ -60,12 +64,64 @@ fn failures_are_one_or_two_lines() {
     for (arguments, code, says) in [
         (&["fail"][..], 1, "the script said that this fails"),
         (&["panic"], 1, "the engine stopped"),
-        (&["x", "--lanes", "baseline"], 1, "2 to 4 lanes"),
-        (&["x", "--mode", "baseline"], 1, "--lanes says which"),
+        (&["x", "--lanes", "baseline"], 2, "2 to 4 lanes"),
+        (&["x", "--mode", "baseline"], 2, "--lanes says which"),
         (&["x", "--block-sizes", "0,4"], 2, "block size"),
+        (&["x", "--repetition-penalty", "0"], 2, "a number from 0.01 to 100"),
+        (&["x", "--max-tokens", "2000000"], 2, "a whole number from 1 to 1048576"),
     ] {
         let (got, out, err) = race(arguments);
         assert_eq!((got, out.as_str()), (Some(code), ""), "{err}");
         assert!(err.contains(says), "{err}");
     }
+}
+
+/// Plain decoding twice would be called as fast as itself.
+#[test]
+fn without_a_draft_there_is_nothing_to_race() {
+    let target = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models/llama-tied");
+    let output = Command::cargo_bin("dflash-chat")
+        .unwrap()
+        .args(["race", "x", "--target", target, "--offline"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("nothing to race"), "{said}");
+}
+
+/// Stopped while it fetches its models, which is no failure.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_while_models_are_fetched_is_a_stop() {
+    use server::{Reply, Server};
+    use std::time::Instant;
+
+    let hub = Server::start(|request, _| {
+        let mut reply = Reply::file(&vec![5; 2_000_000], request);
+        reply.stall = Duration::from_secs(20);
+        reply
+    });
+    let home = tempfile::tempdir().unwrap();
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("dflash-chat"))
+        .args(["race", "x", "--target", "org/name/x.gguf"])
+        .env_clear()
+        .env("DFLASH_CHAT_DATA", home.path())
+        .env("DFLASH_CHAT_CONFIG", home.path())
+        .env("DFLASH_CHAT_CACHE", home.path())
+        .env("HF_HOME", home.path())
+        .env("HF_ENDPOINT", &hub.url)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let part = home.path().join("models/org--name/x.gguf.part");
+    let start = Instant::now();
+    while std::fs::metadata(&part).map_or(0, |file| file.len()) < 1_000_000 {
+        assert!(start.elapsed() < Duration::from_secs(20), "nothing came");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let interrupted = Instant::now();
+    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(interrupted.elapsed() < Duration::from_secs(5));
 }

@@ -96,6 +96,31 @@ fn what_run_records_is_replayed_and_so_is_its_output() {
     assert_eq!((&plain["text"], &plain["header"]), (&json["text"], &Value::Null));
 }
 
+/// A recording's header has the first prompt alone, which must not stand above another's answer.
+#[test]
+fn another_answer_does_not_answer_the_first_prompt() {
+    let folder = tempfile::tempdir().unwrap();
+    let prompts = folder.path().join("prompts.jsonl");
+    std::fs::write(&prompts, "{\"prompt\":\"capital\"}\n{\"prompt\":\"cjk\"}\n").unwrap();
+    let file = folder.path().join("a.jsonl");
+    let name = file.to_str().unwrap();
+    let run = ["run", "--engine", "scripted", "--max-tokens", "6", "--record", name];
+    dflash_chat(&[&run[..], &["--prompts", prompts.to_str().unwrap()]].concat()).expect(0);
+
+    let replay = |answer: &str, format: &str| {
+        dflash_chat(&["replay", name, "--answer", answer, "--format", format]).expect(0).out
+    };
+    let [first, second] = ["1", "2"].map(|answer| replay(answer, "text"));
+    assert!(first.contains("> capital\n") && first.contains("Paris"), "{first}");
+    assert!(!second.contains("capital") && second.contains("日本語"), "{second}");
+    let json: Value = serde_json::from_str(&replay("2", "json")).unwrap();
+    assert_eq!(
+        (&json["header"]["request"], &json["header"]["pair"]),
+        (&Value::Null, &"scripted".into())
+    );
+    assert!(!replay("2", "asciicast").contains("capital"));
+}
+
 #[test]
 fn a_demo_needs_a_playlist_and_a_terminal() {
     let list = dflash_chat(&["demo", "--list"]);

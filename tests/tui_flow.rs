@@ -101,6 +101,26 @@ fn a_conversation_goes_on_the_next_day() {
     assert!(screen.contains("a long answer please: 1 turn"), "{screen}");
 }
 
+/// The file keeps what an edit is to replace until an answer to it begins.
+#[test]
+fn an_edit_that_fails_is_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let shelf = |resume| Shelf::new(None, Some(folder.path().join("sessions")), resume);
+    session_with(shelf(false), (100, 30), 0.0, |keys| async move {
+        for text in ["one", "two", "/edit 1", " please fail"] {
+            keys.send(Event::Paste(text.into())).unwrap();
+            keys.send(key(KeyCode::Enter)).unwrap();
+            pause(300).await;
+        }
+        keys.send(ctrl('q')).unwrap();
+    });
+    let (screen, _) = session_with(shelf(true), (100, 30), 0.0, |keys| async move {
+        pause(300).await;
+        keys.send(ctrl('q')).unwrap();
+    });
+    assert!(screen.contains("one: 2 turns"), "{screen}");
+}
+
 #[test]
 fn a_question_is_answered_and_ctrl_q_leaves() {
     let (screen, asked) = session((100, 30), 0.0, |keys| async move {

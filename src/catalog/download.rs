@@ -10,7 +10,7 @@ use super::part::Want;
 use super::pip::{self, WheelFile};
 use super::progress::Meter;
 pub use super::progress::{Progress, Watch, size};
-use super::resolve::{Missing, ResolvedPair};
+use super::resolve::{Missing, ResolvedPair, Role};
 use super::transfer;
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
@@ -29,6 +29,35 @@ pub fn fetch_all(
     network: &Network,
     watch: &mut dyn Watch,
 ) -> Result<(), CatalogError> {
+    announce(pair, network, watch);
+    pair.missing.iter().try_for_each(|missing| fetch(missing, store, network, watch))
+}
+
+/// Like [`fetch_all`], but a draft that cannot be had is no failure, since decoding is plain
+/// without one. Returns why it could not be had.
+///
+/// # Errors
+/// See [`fetch`]; for the draft only a wish to stop.
+pub fn fetch_needed(
+    pair: &ResolvedPair,
+    store: &Store,
+    network: &Network,
+    watch: &mut dyn Watch,
+) -> Result<Option<CatalogError>, CatalogError> {
+    announce(pair, network, watch);
+    let mut no_draft = None;
+    for missing in &pair.missing {
+        match (fetch(missing, store, network, watch), missing.role) {
+            (Ok(()), _) => {}
+            (Err(CatalogError::Cancelled), _) => return Err(CatalogError::Cancelled),
+            (Err(why), Role::Target) => return Err(why),
+            (Err(why), Role::Draft) => no_draft = Some(why),
+        }
+    }
+    Ok(no_draft)
+}
+
+fn announce(pair: &ResolvedPair, network: &Network, watch: &mut dyn Watch) {
     if let (Some(known), false) = (pair.known, pair.missing.is_empty() || network.offline) {
         let bytes: u64 = pair.missing.iter().map(|missing| missing.model.bytes()).sum();
         watch.say(&format!(
@@ -39,7 +68,6 @@ pub fn fetch_all(
             known.origin
         ));
     }
-    pair.missing.iter().try_for_each(|missing| fetch(missing, store, network, watch))
 }
 
 /// Fetch one missing model to its place. What is interrupted goes on the next time.

@@ -82,6 +82,26 @@ pub struct Checkable {
 /// # Errors
 /// The pair has not been fetched.
 pub fn checkable(pair: &ResolvedPair, store: &Store) -> Result<Vec<Checkable>, CatalogError> {
+    let places = fetched(pair)?;
+    Ok(places.into_iter().flat_map(|place| checkable_at(place, store)).collect())
+}
+
+/// The files and folders of a pair that cannot be checked: nobody wrote down a hash of what lies
+/// in the hub's cache or where a person put it, unless `pairs.toml` has one.
+///
+/// # Errors
+/// The pair has not been fetched.
+pub fn uncheckable(pair: &ResolvedPair, store: &Store) -> Result<Vec<PathBuf>, CatalogError> {
+    let places = fetched(pair)?.into_iter();
+    let unknown = places.filter(|place| checkable_at(*place, store).is_empty());
+    Ok(unknown.map(|(location, _)| location.path().to_path_buf()).collect())
+}
+
+/// Where a network lies, and what `pairs.toml` knows of it.
+type Place<'a> = (&'a Location, Option<&'a Model>);
+
+/// The places of a pair's networks that are not in the program.
+fn fetched(pair: &ResolvedPair) -> Result<Vec<Place<'_>>, CatalogError> {
     if let Some(missing) = pair.missing.first() {
         return Err(CatalogError::BadFile {
             path: missing.at.clone(),
@@ -89,29 +109,31 @@ pub fn checkable(pair: &ResolvedPair, store: &Store) -> Result<Vec<Checkable>, C
             hint: format!("fetch it with `dflash-chat models pull {}`", pair.name),
         });
     }
-    let mut files = Vec::new();
-    let draft = match &pair.draft {
-        DraftPlace::At(location) => Some(location),
-        _ => None,
-    };
-    for location in std::iter::once(&pair.target).chain(draft) {
-        match location {
-            Location::Folder(folder) => files.extend(receipt_files(folder)),
-            Location::Gguf(path) => {
-                let known = pair.known.and_then(|pair| match &pair.target {
-                    Model::File(file) => Some(local::wanted(path, file)),
-                    _ => None,
-                });
-                let ours = path.starts_with(&store.models);
-                let want = known.or_else(|| {
-                    let folder = path.parent().filter(|_| ours)?;
-                    local::read_receipt(folder).remove(path.file_name()?.to_str()?)
-                });
-                files.extend(want.map(|want| Checkable { path: path.clone(), want }));
-            }
+    let mut places = vec![(&pair.target, pair.known.map(|known| &known.target))];
+    if let DraftPlace::At(location) = &pair.draft {
+        places.push((location, pair.known.map(|known| &known.draft)));
+    }
+    Ok(places)
+}
+
+/// The files of one place that can be checked.
+fn checkable_at((location, known): Place<'_>, store: &Store) -> Vec<Checkable> {
+    match location {
+        Location::Folder(folder) => receipt_files(folder).collect(),
+        Location::Gguf(path) => {
+            let want = wanted(path, known, store).filter(|want| want.sha256.is_some());
+            want.map(|want| Checkable { path: path.clone(), want }).into_iter().collect()
         }
     }
-    Ok(files)
+}
+
+/// What is known of a GGUF file: by `pairs.toml`, or by what we wrote down when we fetched it.
+fn wanted(path: &Path, known: Option<&Model>, store: &Store) -> Option<Want> {
+    if let Some(Model::File(file)) = known {
+        return Some(local::wanted(path, file));
+    }
+    let folder = path.parent().filter(|folder| folder.starts_with(&store.models))?;
+    local::read_receipt(folder).remove(path.file_name()?.to_str()?)
 }
 
 /// All the files in our folder that can be checked.
@@ -225,4 +247,34 @@ pub fn remove(folder: &Removable) -> Result<(), CatalogError> {
 fn bytes_in(folder: &Path) -> u64 {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     files.filter_map(|file| file.metadata().ok()).filter(|m| m.is_file()).map(|m| m.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::resolve;
+
+    #[test]
+    fn files_without_a_known_hash_are_named_and_never_right() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store { models: folder.path().join("models"), hub: None, demo_target: None };
+        let file = folder.path().join("own.gguf");
+        fs::write(&file, "x").unwrap();
+        let target = Some(file.to_str().unwrap().to_owned());
+        let pair = resolve(&Selection { target, ..Selection::default() }, &store).unwrap();
+        assert!(checkable(&pair, &store).unwrap().is_empty());
+        assert_eq!(uncheckable(&pair, &store).unwrap(), [file]);
+
+        // A pair's file whose hash `pairs.toml` does not have, before and after it is written down.
+        let ours = store.models.join("qwen3-4b-q4/Qwen3-4B-Q4_K_M.gguf");
+        fs::create_dir_all(ours.parent().unwrap()).unwrap();
+        fs::write(&ours, "x").unwrap();
+        let pair = pairs::find("qwen3-4b-q4").unwrap();
+        let location = Location::Gguf(ours.clone());
+        let found = || checkable_at((&location, Some(&pair.target)), &store);
+        assert!(found().is_empty());
+        let want = Want { bytes: Some(1), sha256: Some("no such hash".into()) };
+        local::write_receipt(ours.parent().unwrap(), "Qwen3-4B-Q4_K_M.gguf", want).unwrap();
+        assert_eq!(found().len(), 1);
+    }
 }

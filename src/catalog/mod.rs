@@ -20,7 +20,7 @@ pub use error::CatalogError;
 pub use http::Network;
 pub use local::{Store, free_space};
 pub use manage::{
-    Checkable, Removable, State, checkable, checkable_all, removable, remove, verify,
+    Checkable, Removable, State, checkable, checkable_all, removable, remove, uncheckable, verify,
 };
 pub use names::RepoRef;
 pub use pairs::{DEMO_PAIR, KnownFile, Model, Pair, Shape, Source, find, pairs, parse};

@@ -2,23 +2,31 @@
 
 mod report;
 
-use super::options::{Asked, ConversationOptions, DecodeOptions, ModelOptions};
-use super::{Cancelled, Interrupt, engine_error, interrupt, start_engine};
+use super::options::{
+    Asked, ConversationOptions, DecodeOptions, ModelOptions, of_compared_answers, of_lanes,
+};
+use super::{
+    Cancelled, Interrupt, WrongUsage, engine_error, interrupt, start_engine, wait_until_ready,
+};
 use crate::engine::EngineHandle;
 use crate::event::{
-    ChatMessage, EngineCommand, EngineEvent, Mode, ModelReady, Prompt, Role, VerifyCost,
+    ChatMessage, EngineCommand, EngineEvent, FinishReason, Mode, ModelReady, Prompt, Role,
+    VerifyCost,
 };
 use crate::race::{Transcript, compare};
 use crate::stats::RunStats;
+use crate::text::sanitise_line;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
-use report::{Lane, PromptResult, Report};
+use report::{Lane, PromptResult, Report, keep_worse};
 use serde::Deserialize;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 /// Options of `bench`.
 #[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(mut_arg("max_tokens", of_compared_answers), mut_arg("mode", of_lanes))]
 pub struct BenchArgs {
     #[command(subcommand)]
     command: Option<BenchCommand>,
@@ -102,6 +110,10 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     {
         return verify_cost(rows, *context, *repeats, *format, model);
     }
+    ensure!(
+        args.decode.mode.is_none(),
+        WrongUsage("bench has no --mode; it runs every prompt in both".into())
+    );
     let prompts = prompts(args)?;
     let asked = Asked::new(&args.model, &args.decode, &ConversationOptions::default())?;
     let mut bench = Bench::start(&asked)?;
@@ -192,20 +204,7 @@ impl Bench {
         asked.check()?;
         let mut engine = start_engine(asked);
         let interrupted = interrupt(engine.cancel.clone())?;
-        let ready = loop {
-            match engine.next_blocking().map(|envelope| envelope.event) {
-                Some(EngineEvent::ModelReady(ready)) => break *ready,
-                Some(EngineEvent::Error(_)) if interrupted.happened() => {
-                    return Err(Cancelled.into());
-                }
-                Some(EngineEvent::Error(message)) => return Err(engine_error(&message)),
-                Some(EngineEvent::Notice(message)) => {
-                    writeln!(std::io::stderr(), "{}", message.message)?;
-                }
-                Some(_) => {}
-                None => bail!("the engine ended while loading"),
-            }
-        };
+        let ready = wait_until_ready(&mut engine, &interrupted, true)?;
         Ok(Bench { engine, interrupted, ready })
     }
 
@@ -223,22 +222,23 @@ impl Bench {
         asked: &Asked,
         prompt: &BenchPrompt,
     ) -> Result<PromptResult> {
+        let exact = self.ready.device == "cpu";
         let mut lanes = [Lane::default(), Lane::default()];
-        let mut transcripts = [Vec::new(), Vec::new()];
+        let mut verdicts = Vec::new();
         for repeat in 0..args.repeat as usize {
             let order = if repeat % 2 == 0 { [0, 1] } else { [1, 0] };
+            let mut transcripts = [Vec::new(), Vec::new()];
             for lane in order {
                 let mode = [Mode::Baseline, Mode::Speculative][lane];
                 let (stats, texts) = self.run(args, asked, prompt, mode, repeat as u64, None)?;
                 lanes[lane].add(stats);
                 transcripts[lane] = texts;
             }
+            let [plain, drafted] = transcripts;
+            let turns = plain.iter().zip(&drafted).map(|(a, b)| compare(a, b, exact));
+            keep_worse(&mut verdicts, turns.collect());
         }
         let [baseline, speculative] = lanes;
-        let exact = self.ready.device == "cpu";
-        let [plain, drafted] = transcripts;
-        let verdicts =
-            plain.iter().zip(&drafted).map(|(a, b)| compare(a, b, exact)).collect::<Vec<_>>();
         Ok(PromptResult {
             category: prompt.category.clone(),
             prompt: prompt.turns[0].clone(),
@@ -266,17 +266,18 @@ impl Bench {
         let mut transcripts = Vec::new();
         for turn in &prompt.turns {
             messages.push(ChatMessage::new(Role::User, turn));
-            let mut run = asked.generate(Prompt::Messages(messages.clone()));
+            let mut run = asked.compared(Prompt::Messages(messages.clone()));
             run.mode = mode;
             run.seed = run.seed.wrapping_add(repeat);
-            run.max_tokens = args.decode.max_tokens.map_or(200, |n| n as usize);
             if let Some(most) = most {
                 run.max_tokens = run.max_tokens.min(most);
             }
             self.engine.send(EngineCommand::Generate(Box::new(run)));
             let transcript = self.collect(&mut stats)?;
             let mut answer = ChatMessage::new(Role::Assistant, &transcript.text);
-            answer.ids = Some(transcript.answer_ids());
+            // The ids of an answer that a stop string cut may say more than its text.
+            let whole = transcript.reason != Some(FinishReason::Stop);
+            answer.ids = whole.then(|| transcript.answer_ids());
             messages.push(answer);
             transcripts.push(transcript);
         }
@@ -292,7 +293,9 @@ impl Bench {
             transcript.add(&envelope.event);
             match &envelope.event {
                 EngineEvent::Round(round) => stats.add(round),
-                EngineEvent::RunFinished { .. } if self.interrupted.happened() => {
+                EngineEvent::RunFinished { .. } | EngineEvent::Error(_)
+                    if self.interrupted.happened() =>
+                {
                     return Err(Cancelled.into());
                 }
                 EngineEvent::RunFinished { .. } => return Ok(transcript),
@@ -312,7 +315,7 @@ fn verify_cost(
 ) -> Result<()> {
     ensure!(
         !rows.is_empty() && rows.iter().all(|n| (1..=512).contains(n)) && repeats > 0,
-        "--rows takes numbers from 1 to 512, --repeats at least 1"
+        WrongUsage("--rows takes numbers from 1 to 512, --repeats at least 1".into())
     );
     let asked = Asked::new(model, &DecodeOptions::default(), &ConversationOptions::default())?;
     let mut bench = Bench::start(&asked)?;
@@ -352,7 +355,11 @@ fn verify_cost(
 fn cost_table(ready: &ModelReady, cost: &VerifyCost) -> String {
     let mut out = format!(
         "{} on {} ({}), {} threads, {} tokens of context\n\n",
-        ready.target.name, ready.device, ready.device_detail, ready.threads, cost.context
+        sanitise_line(&ready.target.name),
+        ready.device,
+        ready.device_detail,
+        ready.threads,
+        cost.context
     );
     out.push_str("rows  verify ms  fastest–slowest    ÷ 1 row   draft ms   break-even τ\n");
     let one = cost.one_row_us();
@@ -381,4 +388,19 @@ fn cost_table(ready: &ModelReady, cost: &VerifyCost) -> String {
         out.push_str(&format!("\none row reads the weights at {:.1} GB/s{of}\n", rate / 1e9));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::demo::TRACES;
+
+    #[test]
+    fn a_targets_name_cannot_drive_the_terminal() {
+        let mut ready = TRACES[0].recording().ready.unwrap();
+        ready.target.name = "a\x1b[2Jb".into();
+        let cost = VerifyCost { context: 8, points: vec![], weights: 0, memory_rate: None };
+        let table = cost_table(&ready, &cost);
+        assert!(table.starts_with("a␛[2Jb on "), "{table}");
+    }
 }

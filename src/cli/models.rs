@@ -174,14 +174,20 @@ fn pull(name: &str, offline: bool, store: &Store) -> anyhow::Result<ExitCode> {
 }
 
 fn verify(name: Option<&str>, store: &Store) -> anyhow::Result<ExitCode> {
-    let files = match name {
-        Some(name) => catalog::checkable(&catalog::resolve(&selection(name), store)?, store)?,
-        None => catalog::checkable_all(store)?,
+    let (files, unknown) = match name {
+        Some(name) => {
+            let pair = catalog::resolve(&selection(name), store)?;
+            (catalog::checkable(&pair, store)?, catalog::uncheckable(&pair, store)?)
+        }
+        None => (catalog::checkable_all(store)?, Vec::new()),
     };
     let mut watch = StderrWatch::new()?;
     let mut wrong = 0;
-    if files.is_empty() {
+    if files.is_empty() && unknown.is_empty() {
         watch.say("nothing has been fetched yet");
+    }
+    for path in &unknown {
+        writeln!(stdout(), "?      {}: no hash is known to compare it with", path.display())?;
     }
     for file in &files {
         let result = catalog::verify(file, &mut watch)?;

@@ -1,15 +1,17 @@
-//! Options that every command that runs a model takes.
+//! Options that the commands that run a model share.
 
+use super::WrongUsage;
 use crate::catalog::{self, DEMO_PAIR, Selection, Store};
 use crate::engine::load::{LoadRequest, Place};
 use crate::event::{BlockSize, Generate, Mode, Prompt};
 use crate::model::ops::Quantise;
+use crate::race::TOKENS;
 use crate::settings::{
     Color, ContextFull, Device, Glyphs, Origin, Paths, Quant, Settings, Sources,
 };
 use crate::tui::{ColorChoice, GlyphChoice, ScreenOptions};
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args, ValueEnum};
 use std::path::PathBuf;
 
 /// Which models, and where they run.
@@ -88,6 +90,19 @@ pub struct DecodeOptions {
     pub thinking: bool,
 }
 
+/// `--max-tokens` of a command that asks by [`Asked::compared`].
+pub(super) fn of_compared_answers(max_tokens: Arg) -> Arg {
+    max_tokens.help(format!(
+        "Most tokens of an answer [default: {TOKENS}, or max_tokens of the settings if that is less]"
+    ))
+}
+
+/// `--mode` of a command that has a mode for each lane: not in its help, and refused with a
+/// reason.
+pub(super) fn of_lanes(mode: Arg) -> Arg {
+    mode.hide(true)
+}
+
 /// Engines beside the usual one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EngineChoice {
@@ -111,7 +126,7 @@ fn number<const LOW: u32, const HIGH: u32>(text: &str) -> std::result::Result<f3
     }
 }
 
-/// Conversation options of `run` and the chat.
+/// Conversation options of `run`, `race` and the chat.
 #[derive(Debug, Clone, Args, Default)]
 #[command(next_help_heading = "Conversation")]
 pub struct ConversationOptions {
@@ -121,9 +136,6 @@ pub struct ConversationOptions {
     /// Read the instructions from a file
     #[arg(long, value_name = "FILE")]
     pub system_file: Option<PathBuf>,
-    /// Give the text to the model as it is
-    #[arg(long)]
-    pub no_chat_template: bool,
 }
 
 /// Everything that was asked for, from the file, the environment and the command line.
@@ -153,7 +165,7 @@ impl Asked {
         let paths = Paths::from_env()?;
         let mut sources = Sources::load(&paths)?;
         let mut set = |name: &str, value: Option<String>| match value {
-            Some(value) => sources.set(name, value),
+            Some(value) => sources.set(name, value).map_err(|why| WrongUsage(why.to_string())),
             None => Ok(()),
         };
         fn text<T: ToString>(value: &Option<T>) -> Option<String> {
@@ -282,6 +294,17 @@ impl Asked {
             thinking: values.thinking,
             drop_oldest: values.context_full == ContextFull::DropOldest,
         }
+    }
+
+    /// The same for an answer that is compared with others of the prompt: such answers are short,
+    /// unless the command line says otherwise.
+    pub fn compared(&self, prompt: Prompt) -> Generate {
+        let most = match self.settings.origin("max_tokens") {
+            Origin::Flag => usize::MAX,
+            _ => TOKENS,
+        };
+        let asked = self.generate(prompt);
+        Generate { max_tokens: asked.max_tokens.min(most), ..asked }
     }
 
     /// How the screen looks, and what it asks for.

@@ -1,20 +1,27 @@
 //! `dflash-chat race`: one prompt, decoded two or more ways side by side.
 
-use super::options::{Asked, ConversationOptions, DecodeOptions, ModelOptions};
+use super::options::{
+    Asked, ConversationOptions, DecodeOptions, ModelOptions, of_compared_answers, of_lanes,
+};
 use super::run::{first_prompt, read_prompt};
-use super::{Cancelled, Interrupt, engine_error, interrupt, is_dumb, start_engine};
+use super::{
+    Cancelled, Interrupt, WrongUsage, engine_error, interrupt, is_dumb, start_engine,
+    wait_until_ready,
+};
 use crate::engine::EngineHandle;
 use crate::engine::lanes::Lanes;
 use crate::event::{BlockSize, EngineEvent, Generate, Mode, ModelReady};
 use crate::race::report::RaceReport;
-use crate::race::{LaneKind, Race, TOKENS};
+use crate::race::{LaneKind, Race, nothing_to_race};
 use crate::stats::ratio;
+use crate::text::sanitise_line;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use std::io::{IsTerminal, Write};
 
 /// Options of `race`.
 #[derive(Debug, Clone, Args)]
+#[command(mut_arg("max_tokens", of_compared_answers), mut_arg("mode", of_lanes))]
 pub struct RaceArgs {
     /// The prompt; `-` reads it from standard input
     pub prompt: String,
@@ -25,7 +32,7 @@ pub struct RaceArgs {
     #[arg(long, value_name = "MODE,MODE", value_delimiter = ',', default_values = ["baseline", "speculative"])]
     lanes: Vec<RaceMode>,
     /// Speculative lanes with these block sizes instead
-    #[arg(long, value_name = "N,N", value_delimiter = ',', conflicts_with = "lanes")]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', conflicts_with_all = ["lanes", "block_size"])]
     block_sizes: Vec<BlockSize>,
     /// How often to run it
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
@@ -39,6 +46,9 @@ pub struct RaceArgs {
     decode: DecodeOptions,
     #[command(flatten)]
     conversation: ConversationOptions,
+    /// Give the text to the model as it is
+    #[arg(long, help_heading = "Conversation")]
+    no_chat_template: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -59,14 +69,15 @@ enum RaceFormat {
 
 /// Run the command.
 pub fn run(args: &RaceArgs) -> Result<()> {
-    ensure!(args.decode.mode.is_none(), "a race has no --mode; --lanes says which modes race");
+    ensure!(
+        args.decode.mode.is_none(),
+        WrongUsage("a race has no --mode; --lanes says which modes race".into())
+    );
     let asked = Asked::new(&args.model, &args.decode, &args.conversation)?;
     let kinds = kinds(args, asked.settings.values.block_size)?;
     let text = read_prompt(&args.prompt)?;
-    let plain = args.conversation.no_chat_template;
-    let prompt = first_prompt(text.clone(), asked.system(), plain);
-    let mut request = asked.generate(prompt);
-    request.max_tokens = args.decode.max_tokens.map_or(TOKENS, |n| n as usize);
+    let prompt = first_prompt(text.clone(), asked.system(), args.no_chat_template);
+    let request = asked.compared(prompt);
 
     let (engines, ready, interrupted) = load(&asked, kinds.len())?;
     let mut lanes = Lanes::new(engines);
@@ -104,40 +115,28 @@ fn kinds(args: &RaceArgs, block_size: BlockSize) -> Result<Vec<LaneKind>> {
         [] => args.lanes.iter().map(mode).collect(),
         sizes => sizes.iter().map(block).collect(),
     };
-    ensure!((2..=4).contains(&kinds.len()), "a race has 2 to 4 lanes, not {}", kinds.len());
+    let lanes = kinds.len();
+    ensure!((2..=4).contains(&lanes), WrongUsage(format!("a race has 2 to 4 lanes, not {lanes}")));
     Ok(kinds)
 }
 
 /// Load an engine for each lane, one after the other.
 fn load(asked: &Asked, lanes: usize) -> Result<(Vec<EngineHandle>, ModelReady, Interrupt)> {
     asked.check()?;
-    let first = start_engine(asked);
+    let mut first = start_engine(asked);
     let interrupted = interrupt(first.cancel.clone())?;
+    let mut ready = wait_until_ready(&mut first, &interrupted, true)?;
+    let why = ready.draft_missing.as_deref().map(sanitise_line);
+    ensure!(ready.draft.is_some(), nothing_to_race(why.as_deref()));
     let mut engines = vec![first];
-    let mut ready = wait_until_ready(&mut engines[0], true)?;
-    for _ in 1..lanes {
-        if interrupted.happened() {
-            return Err(Cancelled.into());
-        }
+    while engines.len() < lanes {
         let mut engine = start_engine(asked);
-        ready = wait_until_ready(&mut engine, false)?;
+        interrupted.also_cancels(engine.cancel.clone());
+        // What the first told holds for all.
+        ready = wait_until_ready(&mut engine, &interrupted, false)?;
         engines.push(engine);
     }
     Ok((engines, ready, interrupted))
-}
-
-fn wait_until_ready(engine: &mut EngineHandle, tell: bool) -> Result<ModelReady> {
-    loop {
-        match engine.next_blocking().map(|envelope| envelope.event) {
-            Some(EngineEvent::ModelReady(ready)) => return Ok(*ready),
-            Some(EngineEvent::Error(message)) => return Err(engine_error(&message)),
-            Some(EngineEvent::Notice(message)) if tell => {
-                writeln!(std::io::stderr(), "{}", crate::text::sanitise(&message.message))?;
-            }
-            Some(_) => {}
-            None => bail!("the engine ended while loading"),
-        }
-    }
 }
 
 async fn one_race(
@@ -153,15 +152,15 @@ async fn one_race(
         let Some((lane, envelope)) = lanes.next().await else {
             bail!("the engines ended in the middle of the race")
         };
+        if interrupted.happened() {
+            lanes.cancel();
+            return Err(Cancelled.into());
+        }
         if let EngineEvent::Error(message) = &envelope.event {
             lanes.cancel();
             return Err(engine_error(message));
         }
         race.add(lane, &envelope.event);
-        if interrupted.happened() {
-            lanes.cancel();
-            return Err(Cancelled.into());
-        }
         if let Some(bars) = bars {
             bars.draw(&race, request.max_tokens)?;
         }

@@ -101,6 +101,12 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         bail!("there is no answer {} in the recording; it has {answers}", args.answer)
     };
     recording.runs = vec![run];
+    if args.answer > 1
+        && let Some(header) = &mut recording.header
+    {
+        // It knows the first prompt alone.
+        header.request = None;
+    }
     if let Some([round, path]) = args.svg.as_deref() {
         return picture(&recording, round, Path::new(path), args.background);
     }

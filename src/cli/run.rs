@@ -51,6 +51,9 @@ pub struct RunArgs {
     /// Conversation options.
     #[command(flatten)]
     pub conversation: ConversationOptions,
+    /// Give the text to the model as it is
+    #[arg(long, help_heading = "Conversation")]
+    pub no_chat_template: bool,
 }
 
 /// What `run` prints.
@@ -90,7 +93,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     let mut engine = start_engine(&asked);
     let interrupted = interrupt(engine.cancel.clone())?;
     let printer = Printer::new(args.format);
-    let plain = args.conversation.no_chat_template;
+    let plain = args.no_chat_template;
     let mut runner = Runner { asked, plain, interrupted, printer, recorder };
     let ready = runner.wait_until_ready(&mut engine)?;
 

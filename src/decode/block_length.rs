@@ -61,8 +61,20 @@ pub struct Plan {
     pub drafts: usize,
     /// Why that many.
     pub planned_by: PlannedBy,
+    /// Why there are drafts: `planned_by` before budget or room cut the plan. What is done with
+    /// the drafts depends on it alone.
+    pub purpose: PlannedBy,
     /// Tokens that the round is expected to commit.
     pub expected: Option<f32>,
+}
+
+impl Plan {
+    /// To verify only what is worth it. A plan that this shortens was not cut by budget or room.
+    fn to_verify(self, worth: &Worth) -> Plan {
+        let shorter = worth.drafts < self.drafts;
+        let planned_by = if shorter { self.purpose } else { self.planned_by };
+        Plan { drafts: worth.drafts, planned_by, expected: Some(worth.tokens as f32), ..self }
+    }
 }
 
 /// What verifying the best number of proposals is worth.
@@ -119,16 +131,16 @@ impl Planner {
     /// How many slots the draft shall fill.
     pub fn plan(&mut self, asked: BlockSize, limits: &Limits) -> Plan {
         let most = limits.most_drafts();
-        let (wanted, planned_by) = match asked {
+        let (wanted, purpose) = match asked {
             BlockSize::Fixed(n) => (n.clamp(1, limits.block.max(1)) - 1, PlannedBy::Fixed),
             BlockSize::Auto => self.wanted(limits.block.saturating_sub(1), limits.context),
         };
         let planned_by = match wanted <= most {
-            true => planned_by,
+            true => purpose,
             false if limits.room <= limits.budget => PlannedBy::Room,
             false => PlannedBy::Budget,
         };
-        Plan { drafts: wanted.min(most), planned_by, expected: None }
+        Plan { drafts: wanted.min(most), planned_by, purpose, expected: None }
     }
 
     /// Drafts worth proposing, out of at most `most`.
@@ -199,18 +211,16 @@ impl Planner {
     /// block that `plan` asks for, and how much of it.
     pub fn prefer(&self, plan: &Plan, repeat: &[Proposal], limits: &Limits) -> Option<Plan> {
         // Fixed lengths are the draft's alone, and a probe has a question of its own.
-        if matches!(plan.planned_by, PlannedBy::Fixed | PlannedBy::Probe) {
+        if plan.purpose != PlannedBy::Auto {
             return None;
         }
         let worth = self.worth(&self.learned.repeats, repeat, limits.context)?;
         let rival = if plan.drafts == 0 { 0.0 } else { self.draft_gain.max(0.0) };
-        let plan = Plan { drafts: worth.drafts, expected: Some(worth.tokens as f32), ..*plan };
-        (worth.gain > rival).then_some(plan)
+        (worth.gain > rival).then(|| plan.to_verify(&worth))
     }
 
     /// How many of the proposed drafts shall be verified.
     pub fn trim(&mut self, plan: &Plan, drafted: &[Proposal], limits: &Limits) -> Plan {
-        let auto = matches!(plan.planned_by, PlannedBy::Auto | PlannedBy::Probe);
         let context = limits.context;
         let verify = |rows: usize| self.learned.verify.at(rows, context);
         let worth = self.worth(&self.learned.acceptance, drafted, context);
@@ -226,7 +236,7 @@ impl Planner {
             None => saved,
             Some(mean) => ADVANTAGE_MEMORY * mean + (1.0 - ADVANTAGE_MEMORY) * saved,
         });
-        if plan.planned_by == PlannedBy::Probe {
+        if plan.purpose == PlannedBy::Probe {
             // A probe that would have paid is believed at once; one that did not makes the
             // next one rarer.
             self.probe_gap = match saved > 0.0 {
@@ -237,8 +247,10 @@ impl Planner {
                 self.advantage = Some(saved);
             }
         }
-        let expected = Some(if auto { worth.tokens } else { worth.all } as f32);
-        Plan { drafts: if auto { worth.drafts } else { plan.drafts }, expected, ..*plan }
+        match plan.purpose {
+            PlannedBy::Fixed => Plan { expected: Some(worth.all as f32), ..*plan },
+            _ => plan.to_verify(&worth),
+        }
     }
 
     /// Learn what `repeat` would have been worth, whether it was verified or not: the tokens

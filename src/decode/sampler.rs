@@ -12,6 +12,10 @@
 
 use crate::event::Sampling;
 use crate::model::ops::Choice;
+use std::cmp::Ordering;
+
+/// Candidates that are sorted before it is known how many `top_p` keeps.
+const SORTED_FIRST: usize = 256;
 
 /// Chooses tokens from logits.
 #[derive(Debug, Clone)]
@@ -87,17 +91,10 @@ impl Sampler {
             kept.select_nth_unstable_by(top_k - 1, order);
             kept.truncate(top_k);
         }
-        if top_p < 1.0 || top_k > 0 {
-            kept.sort_unstable_by(order);
-        }
         if top_p < 1.0 {
-            let total: f64 = kept.iter().map(|c| f64::from(c.0)).sum();
-            let mut sum = 0.0;
-            let enough = kept.iter().position(|c| {
-                sum += f64::from(c.0);
-                sum >= f64::from(top_p) * total
-            });
-            kept.truncate(enough.map_or(kept.len(), |i| i + 1));
+            keep_likeliest(kept, f64::from(top_p), order);
+        } else if top_k > 0 {
+            kept.sort_unstable_by(order);
         }
         let total: f64 = kept.iter().map(|c| f64::from(c.0)).sum();
         let mut left = u * total;
@@ -110,6 +107,32 @@ impl Sampler {
             }
         }
         (last.1, (f64::from(last.0) / total) as f32)
+    }
+}
+
+/// Keep, in `order`, the fewest candidates whose weights make `share` of all. A few hundred mostly
+/// do: sorting a whole vocabulary for them would cost more than the row's share of the pass.
+fn keep_likeliest(
+    kept: &mut Vec<(f32, u32)>,
+    share: f64,
+    order: impl Fn(&(f32, u32), &(f32, u32)) -> Ordering + Copy,
+) {
+    let total: f64 = kept.iter().map(|c| f64::from(c.0)).sum();
+    let mut sorted = SORTED_FIRST.min(kept.len());
+    loop {
+        if sorted < kept.len() {
+            kept.select_nth_unstable_by(sorted - 1, order);
+        }
+        kept[..sorted].sort_unstable_by(order);
+        let mut sum = 0.0;
+        let enough = kept[..sorted].iter().position(|c| {
+            sum += f64::from(c.0);
+            sum >= share * total
+        });
+        if enough.is_some() || sorted == kept.len() {
+            return kept.truncate(enough.map_or(sorted, |i| i + 1));
+        }
+        sorted = (sorted * 8).min(kept.len());
     }
 }
 
@@ -171,6 +194,25 @@ mod tests {
             let got = shares(&mut s, &logits, 5000);
             let seen = got.iter().filter(|share| **share > 0.0).count();
             assert_eq!(seen, kept, "{name}: {got:?}");
+        }
+    }
+
+    #[test]
+    fn the_likeliest_are_kept_however_many_they_are() {
+        let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        for (falling, share) in [(0.5f32, 0.9), (0.99, 0.9), (0.999, 0.5), (1.0, 0.95), (1.0, 1.0)]
+        {
+            let all: Vec<_> =
+                (0..5000u32).map(|i| (falling.powi(i as i32 * 7 % 5000), i)).collect();
+            let mut sorted = all.clone();
+            sorted.sort_unstable_by(order);
+            let mut kept = all;
+            keep_likeliest(&mut kept, share, order);
+            let sum = |some: &[(f32, u32)]| some.iter().map(|c| f64::from(c.0)).sum::<f64>();
+            assert_eq!(kept, sorted[..kept.len()], "{falling}");
+            let (enough, total) = (sum(&kept), sum(&sorted));
+            assert!(enough >= share * total * (1.0 - 1e-9), "{enough} of {total}");
+            assert!(sum(&kept[..kept.len() - 1]) < share * total, "{falling}: one too many");
         }
     }
 

@@ -147,9 +147,10 @@ impl Session {
         ensure!(settings.max_tokens >= 1, "an answer of 0 tokens was asked for");
         let limit = settings.ctx_limit.min(self.networks.max_positions());
         if prompt.len() >= limit {
+            let raise = if self.networks.knows_more() { ", or raise --ctx" } else { "" };
             bail!(
-                "the prompt has {} tokens and the context {limit}; shorten it, start a new \
-                 conversation, or raise --ctx",
+                "the prompt has {} tokens and the context {limit}; shorten it or start a new \
+                 conversation{raise}",
                 prompt.len()
             );
         }
@@ -293,8 +294,8 @@ impl Session {
         Ok(record)
     }
 
-    /// End the answer before all of the last round's tokens: keep `answer` tokens of it (a stop
-    /// string began after them).
+    /// End the answer before all of the last round's tokens: keep `answer` tokens of it (the next
+    /// one completed a stop string).
     pub fn cut(&mut self, answer: usize, reason: FinishReason) {
         let Some(run) = &mut self.run else { return };
         let surplus = run.produced.saturating_sub(answer);

@@ -17,8 +17,8 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Make engines the lanes of a race. They may still be loading: a race that starts meanwhile
-    /// begins when all are there.
+    /// Make engines the lanes of a race. They may still be loading: in a race that starts meanwhile
+    /// nobody computes until all are there.
     pub fn new(engines: Vec<EngineHandle>) -> Lanes {
         let track = Track::default();
         for (lane, engine) in engines.iter().enumerate() {
@@ -77,13 +77,14 @@ mod tests {
     use crate::event::{BlockSize, EngineEvent, FinishReason, Mode, Prompt};
     use crate::race::{LaneKind, Race, Verdict};
 
+    fn engine() -> EngineHandle {
+        spawn(|out, _| {
+            let script = Script { pace: 0.0, ..Script::default() };
+            Some(Box::new(ScriptedEngine::load(script, out)) as Box<dyn Engine>)
+        })
+    }
+
     fn lanes() -> Lanes {
-        let engine = || {
-            spawn(|out, _| {
-                let script = Script { pace: 0.0, ..Script::default() };
-                Some(Box::new(ScriptedEngine::load(script, out)) as Box<dyn Engine>)
-            })
-        };
         Lanes::new(vec![engine(), engine()])
     }
 
@@ -125,6 +126,25 @@ mod tests {
             while errors < 2 {
                 let (_, envelope) = wait(lanes.next()).unwrap();
                 errors += usize::from(matches!(envelope.event, EngineEvent::Error(_)));
+            }
+        }
+    }
+
+    #[test]
+    fn an_engine_that_could_not_load_does_not_hold_up_the_other() {
+        for waits in [true, false] {
+            let mut broken = spawn(|out, _| {
+                out.error("no such file", None);
+                None
+            });
+            // Before the race begins, or about then.
+            while waits && broken.next_blocking().is_some() {}
+            let mut lanes = Lanes::new(vec![engine(), broken]);
+            start(&lanes, "code");
+            let mut finished = false;
+            while !finished {
+                let (_, envelope) = wait(lanes.next()).unwrap();
+                finished = matches!(envelope.event, EngineEvent::RunFinished { .. });
             }
         }
     }

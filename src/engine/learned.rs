@@ -7,6 +7,7 @@ use crate::event::ModelReady;
 use crate::model::ops::Quantise;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Larger files than this are not ours.
 const LARGEST: u64 = 1 << 20;
@@ -38,7 +39,7 @@ impl LearnedFile {
     /// Keep what was learned. Written beside and renamed, so that no reader sees half a file.
     pub fn write(&self, learned: &Learned) {
         let Ok(text) = serde_json::to_string(learned) else { return };
-        let part = self.0.with_extension(format!("{}.part", std::process::id()));
+        let part = self.part();
         let folder = self.0.parent().unwrap_or(Path::new("."));
         let written = fs::create_dir_all(folder)
             .and_then(|()| fs::write(&part, text))
@@ -46,6 +47,13 @@ impl LearnedFile {
         if let Err(error) = written {
             tracing::debug!("what the planner learned is not kept: {error}");
         }
+    }
+
+    /// A name that nobody else writes to, neither another program nor another engine of this one.
+    fn part(&self) -> PathBuf {
+        static WRITTEN: AtomicU64 = AtomicU64::new(0);
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        self.0.with_extension(format!("{}-{number}.part", std::process::id()))
     }
 }
 
@@ -65,5 +73,13 @@ mod tests {
         fs::write(&file.0, "{\"verify\": 3").unwrap();
         assert_eq!(file.read(), Learned::default());
         LearnedFile("/proc/none/x.json".into()).write(&learned);
+    }
+
+    #[test]
+    fn engines_of_one_program_do_not_write_to_the_same_part() {
+        let file = LearnedFile("folder/pair-1.5.json".into());
+        let [one, other] = [file.part(), file.clone().part()];
+        assert_ne!(one, other);
+        assert!([one, other].iter().all(|part| part.parent() == file.0.parent()));
     }
 }

@@ -3,9 +3,11 @@
 use super::learned::LearnedFile;
 use super::worker::Worker;
 use super::{CancelToken, Engine, EventSink};
-use crate::catalog::download::{Progress, Watch, fetch_all, size};
+use crate::catalog::download::{Progress, Watch, fetch_needed, size};
 use crate::catalog::fit::{self, free_on_device};
-use crate::catalog::{self, DraftPlace, Location, Network, ResolvedPair, Selection, Store};
+use crate::catalog::{
+    self, CatalogError, DraftPlace, Location, Network, ResolvedPair, Selection, Store,
+};
 use crate::chat::template::ChatTemplate;
 use crate::decode::block_length::Planner;
 use crate::decode::session::Session;
@@ -134,7 +136,7 @@ pub fn examine(
 impl<'a> Job<'a> {
     /// Obtain the files and open them.
     fn open(request: &'a LoadRequest, out: &mut EventSink, cancel: &CancelToken) -> Result<Self> {
-        let pair = obtain(request, out, cancel)?;
+        let (pair, not_fetched) = obtain(request, out, cancel)?;
         let start = Instant::now();
         let path = pair.target.path();
         let target = open_target(path)
@@ -142,12 +144,15 @@ impl<'a> Job<'a> {
         for warning in &target.warnings {
             out.notice(Level::Warning, warning.clone(), None);
         }
-        // A draft that cannot be used leaves plain decoding, with the reason.
-        let (draft, draft_missing) =
-            match open_pairs_draft(&pair.draft, &target.config, request.taps.as_deref()) {
-                Ok(files) => (Some(files), None),
-                Err(error) => (None, Some(format!("{error:#}"))),
-            };
+        let draft = match not_fetched {
+            None => open_pairs_draft(&pair.draft, &target.config, request.taps.as_deref()),
+            Some(why) => Err(why.into()),
+        };
+        // A draft that cannot be had or used leaves plain decoding, with the reason in one line.
+        let (draft, draft_missing) = match draft {
+            Ok(files) => (Some(files), None),
+            Err(error) => (None, Some(format!("{error:#}").replace('\n', "; "))),
+        };
         for warning in draft.iter().flat_map(|draft| &draft.warnings) {
             out.notice(Level::Warning, warning.clone(), None);
         }
@@ -165,12 +170,12 @@ fn cpu(request: &LoadRequest) -> Cpu {
     Cpu::new(request.threads, request.quantise, kv)
 }
 
-/// The pair's files, fetched where they are missing.
+/// The pair, its files fetched where they are missing; and why the draft's could not be.
 fn obtain(
     request: &LoadRequest,
     out: &mut EventSink,
     cancel: &CancelToken,
-) -> Result<ResolvedPair> {
+) -> Result<(ResolvedPair, Option<CatalogError>)> {
     let pair = catalog::resolve(&request.selection, &request.store)?;
     let network = Network::from_env(request.offline, request.store.hub.as_ref());
     if let Some(known) = pair.known
@@ -181,8 +186,8 @@ fn obtain(
             out.notice(Level::Warning, warning, None);
         }
     }
-    fetch_all(&pair, &request.store, &network, &mut Told { out, cancel })?;
-    Ok(pair)
+    let not_fetched = fetch_needed(&pair, &request.store, &network, &mut Told { out, cancel })?;
+    Ok((pair, not_fetched))
 }
 
 /// Tells of a download by events.
@@ -296,21 +301,7 @@ impl Job<'_> {
         out: &mut EventSink,
         cancel: &CancelToken,
     ) -> Result<Networks<O>> {
-        let config = &self.target.config;
-        // Neither network is asked about positions that it was not made for.
-        let known = self.draft.as_ref().map_or(usize::MAX, |draft| draft.config.max_positions);
-        let context = self.request.context.unwrap_or(DEFAULT_CONTEXT);
-        let context = context.min(config.max_positions).min(known);
-        if let Some(asked) = self.request.context.filter(|asked| *asked > config.max_positions) {
-            out.notice(
-                Level::Warning,
-                format!(
-                    "--ctx {asked} is more than the target's {} positions",
-                    config.max_positions
-                ),
-                None,
-            );
-        }
+        let context = self.context(out);
         let mut told = |stage: &str, done: usize, total: usize| {
             out.emit(EngineEvent::LoadProgress {
                 stage: stage.into(),
@@ -337,6 +328,36 @@ impl Job<'_> {
             None => None,
         };
         Ok(Networks { target, draft, context })
+    }
+
+    /// Most positions: what is asked for, less where a network was not made for so many. Says
+    /// which one that is.
+    fn context(&self, out: &mut EventSink) -> usize {
+        let most = self.target.config.max_positions;
+        if let Some(asked) = self.request.context.filter(|asked| *asked > most) {
+            let cut = format!("--ctx {asked} is more than the target's {most} positions");
+            out.notice(Level::Warning, cut, None);
+        }
+        let context = self.request.context.unwrap_or(DEFAULT_CONTEXT).min(most);
+        let Some(draft) = &self.draft else { return context };
+        let most = draft.config.max_positions;
+        if context > most {
+            let cut = format!(
+                "the draft {} was made for {most} positions; the context has no more, though the \
+                 target could have {context}",
+                self.draft_name()
+            );
+            out.notice(Level::Warning, cut, None);
+        }
+        context.min(most)
+    }
+
+    fn draft_name(&self) -> String {
+        match &self.pair.draft {
+            DraftPlace::At(location) => name(location),
+            DraftPlace::Embedded(draft) => draft.name.to_owned(),
+            DraftPlace::None(_) => String::new(),
+        }
     }
 
     fn examine<O: Ops>(
@@ -402,16 +423,6 @@ impl Job<'_> {
         ctx_limit: usize,
     ) -> ModelReady {
         let config = target.config();
-        let name = |location: &Location| {
-            let path = location.path();
-            let last = path.file_name().map(|name| name.to_string_lossy().into_owned());
-            last.unwrap_or_else(|| path.display().to_string())
-        };
-        let draft_name = match &self.pair.draft {
-            DraftPlace::At(location) => name(location),
-            DraftPlace::Embedded(draft) => draft.name.to_owned(),
-            DraftPlace::None(_) => String::new(),
-        };
         ModelReady {
             engine: "native".into(),
             pair: self.pair.name.clone(),
@@ -425,7 +436,7 @@ impl Job<'_> {
                 bytes: target.bytes(ops),
             },
             draft: draft.zip(self.draft.as_ref()).map(|(draft, files)| NetworkInfo {
-                name: draft_name,
+                name: self.draft_name(),
                 architecture: draft.config().architecture.clone(),
                 layers: draft.config().layers.len(),
                 hidden: draft.config().hidden,
@@ -449,6 +460,13 @@ impl Job<'_> {
             load_us: self.start.elapsed().as_micros() as u64,
         }
     }
+}
+
+/// What a network is called: its file or folder.
+fn name(location: &Location) -> String {
+    let path = location.path();
+    let last = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    last.unwrap_or_else(|| path.display().to_string())
 }
 
 /// The tokenizer of a target's files.
@@ -490,3 +508,6 @@ fn vocabulary(file: &GgufFile) -> Result<GgufVocabulary> {
         chat_template: file.text("tokenizer.chat_template")?.map(str::to_owned),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -124,10 +124,12 @@ pub struct EngineHandle {
 
 impl EngineHandle {
     /// Ask for something; an earlier wish to cancel is forgotten. A command to an engine that
-    /// has ended is lost; its `events` are closed then.
+    /// has ended is lost; its `events` are closed then, and no race waits for it.
     pub fn send(&self, command: EngineCommand) {
         self.cancel.reset();
-        let _ = self.commands.send(command);
+        if self.commands.send(command).is_err() {
+            self.pacer.take(pacer::Turn::Leave);
+        }
     }
 
     /// The next event, waiting for it; `None` when the engine has ended.
@@ -195,4 +197,8 @@ where
             Some("this is a bug; what was said is kept, and /pair starts the engine again".into()),
         );
     }
+    // A command is either refused from here on, or was sent before the race is left: both ways
+    // nobody waits for what will never be answered.
+    drop(inbox);
+    sink.pacer.take(pacer::Turn::Leave);
 }

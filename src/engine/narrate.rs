@@ -19,7 +19,7 @@ pub struct Narrator<'a> {
     ttft: Duration,
     prefill: (usize, Duration),
     answer_tokens: usize,
-    /// Answer tokens that are kept, once a stop string was met.
+    /// Answer tokens before the one that completed a stop string, once one was met.
     stopped: Option<usize>,
 }
 
@@ -47,7 +47,8 @@ impl<'a> Narrator<'a> {
         (self.token(first), text)
     }
 
-    /// A round's event. After a stop string only the tokens before it are committed.
+    /// A round's event. Of a round that completes a stop string only the tokens before that one
+    /// are committed.
     pub fn round(&mut self, record: RoundRecord, kv_len: usize) -> Round {
         let (text, kept) = self.text_of(&record.committed);
         let committed: Vec<Token> =
@@ -91,7 +92,7 @@ impl<'a> Narrator<'a> {
         self.stop.holds_back()
     }
 
-    /// How many answer tokens come before the stop string, once one was met.
+    /// How many answer tokens come before the one that completed a stop string, once one was met.
     pub fn stopped(&self) -> Option<usize> {
         self.stopped
     }
@@ -104,8 +105,9 @@ impl<'a> Narrator<'a> {
         EngineEvent::RunFinished { reason, totals }
     }
 
-    /// The text that `ids` add, and how many of them are kept (all, unless a stop string was
-    /// met: then those whose text begins before it).
+    /// The text that `ids` add, and how many of them are kept: all, unless one completes a stop
+    /// string; then those before it. The text ends where the stop string begins, which may be
+    /// within one of those, or before some of them.
     fn text_of(&mut self, ids: &[u32]) -> (String, usize) {
         let mut text = String::new();
         for (i, &id) in ids.iter().enumerate() {

@@ -30,39 +30,68 @@ impl Turn {
     }
 }
 
+/// Where a lane is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    /// It has not come to the start: its engine may still be loading, on all cores.
+    Awaited,
+    /// In the race; its clock in microseconds.
+    Running(u64),
+    /// It has nothing more to compute.
+    Left,
+}
+
+impl Lane {
+    /// Where it is after `turn`. What it does first brings it to the start.
+    fn after(self, turn: Turn) -> Lane {
+        match (self, turn) {
+            (Lane::Awaited, Turn::Spend(us)) => Lane::Running(us),
+            (Lane::Running(us), Turn::Spend(more)) => Lane::Running(us.saturating_add(more)),
+            (Lane::Left, _) | (_, Turn::Leave) => Lane::Left,
+        }
+    }
+
+    fn clock(self) -> Option<u64> {
+        match self {
+            Lane::Running(us) => Some(us),
+            Lane::Awaited | Lane::Left => None,
+        }
+    }
+}
+
 /// Whose turn it is. Pure.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RaceClock {
-    /// A lane's clock in microseconds; `None` once it has left.
-    lanes: Vec<Option<u64>>,
+    lanes: Vec<Lane>,
 }
 
 impl RaceClock {
-    /// All clocks at 0, nobody has left.
+    /// All lanes are awaited.
     pub fn new(lanes: usize) -> RaceClock {
-        RaceClock { lanes: vec![Some(0); lanes] }
+        RaceClock { lanes: vec![Lane::Awaited; lanes] }
     }
 
     /// Note what a lane has done. A lane that is not in the race, or has left, is ignored.
     pub fn note(&mut self, lane: usize, turn: Turn) {
-        if let Some(clock) = self.lanes.get_mut(lane) {
-            *clock = match (*clock, turn) {
-                (Some(us), Turn::Spend(more)) => Some(us.saturating_add(more)),
-                _ => None,
-            };
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            *lane = lane.after(turn);
         }
     }
 
     /// The lane that may compute: the one whose clock is least, the first of equals; `None`
-    /// when all have left.
+    /// while one is awaited, and when all have left.
     pub fn next(&self) -> Option<usize> {
-        let running = self.lanes.iter().enumerate().filter_map(|(i, us)| Some(((*us)?, i)));
+        if self.lanes.contains(&Lane::Awaited) {
+            return None;
+        }
+        let lanes = self.lanes.iter().enumerate();
+        let running = lanes.filter_map(|(i, lane)| Some((lane.clock()?, i)));
         running.min().map(|(_, lane)| lane)
     }
 
     /// Whether `lane` may compute. One that is not in the race, or has left, always may.
     pub fn may_go(&self, lane: usize) -> bool {
-        self.lanes.get(lane).copied().flatten().is_none() || self.next() == Some(lane)
+        matches!(self.lanes.get(lane), None | Some(Lane::Left)) || self.next() == Some(lane)
     }
 }
 
@@ -71,8 +100,8 @@ impl RaceClock {
 pub struct Track(Arc<(Mutex<RaceClock>, Condvar)>);
 
 impl Track {
-    /// Begin a race of so many lanes. Every lane must be asked to answer afterwards, since the
-    /// others wait for it.
+    /// Begin a race of so many lanes. Every lane must be asked to answer afterwards, or leave,
+    /// since the others wait for it.
     pub fn start(&self, lanes: usize) {
         *self.clock() = RaceClock::new(lanes);
         self.0.1.notify_all();
@@ -135,9 +164,29 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
+    /// All lanes have come.
+    fn at_the_start(lanes: usize) -> RaceClock {
+        let mut clock = RaceClock::new(lanes);
+        (0..lanes).for_each(|lane| clock.note(lane, Turn::Spend(0)));
+        clock
+    }
+
+    #[test]
+    fn nobody_goes_before_all_have_come_or_left() {
+        let mut clock = RaceClock::new(3);
+        clock.note(0, Turn::Spend(0));
+        clock.note(2, Turn::Spend(0));
+        assert!(clock.next().is_none() && !clock.may_go(0) && !clock.may_go(2));
+        let mut left = clock.clone();
+        clock.note(1, Turn::Spend(0));
+        left.note(1, Turn::Leave);
+        assert_eq!((clock.next(), left.next()), (Some(0), Some(0)));
+        assert!(left.may_go(1));
+    }
+
     #[test]
     fn who_is_behind_goes_next() {
-        let mut clock = RaceClock::new(2);
+        let mut clock = at_the_start(2);
         assert_eq!(clock.next(), Some(0));
         clock.note(0, Turn::Spend(30));
         assert_eq!(clock.next(), Some(1));
@@ -155,26 +204,55 @@ mod tests {
         /// Clocks never part by more than one round, so neither lane runs ahead.
         #[test]
         fn lanes_stay_together(costs in prop::collection::vec(1_u64..1000, 2..200)) {
-            let mut clock = RaceClock::new(3);
+            let mut clock = at_the_start(3);
             for cost in costs {
                 let lane = clock.next().unwrap_or(0);
                 clock.note(lane, Turn::Spend(cost));
-                let us: Vec<u64> = clock.lanes.iter().copied().flatten().collect();
+                let us: Vec<u64> = clock.lanes.iter().filter_map(|lane| lane.clock()).collect();
                 let apart = us.iter().max().unwrap_or(&0) - us.iter().min().unwrap_or(&0);
                 prop_assert!(apart <= 1000, "{us:?}");
             }
         }
     }
 
-    #[test]
-    fn a_lane_waits_until_it_is_behind_or_the_race_is_over() {
+    /// A race of two, and their places in it.
+    fn race_of_two() -> (Track, [Pacer; 2]) {
         let track = Track::default();
         track.start(2);
-        let (sender, receiver) = mpsc::channel();
         let pacers = [Pacer::default(), Pacer::default()];
         for (lane, pacer) in pacers.iter().enumerate() {
             pacer.join(&track, lane);
         }
+        (track, pacers)
+    }
+
+    #[test]
+    fn who_comes_first_waits_for_the_other_or_for_the_end() {
+        let happenings: [fn(&Track, &Pacer); 3] = [
+            |_, other| other.take(Turn::Spend(9)),
+            |_, other| other.leave(),
+            |track, _| track.open(),
+        ];
+        for happens in happenings {
+            let (track, [first, other]) = race_of_two();
+            let (sender, receiver) = mpsc::channel();
+            let thread = std::thread::spawn(move || {
+                first.take(Turn::Spend(0));
+                let _ = sender.send(());
+                // Whoever waits for this lane need not any more.
+                first.leave();
+            });
+            assert!(receiver.recv_timeout(Duration::from_millis(30)).is_err());
+            happens(&track, &other);
+            assert_eq!(receiver.recv_timeout(Duration::from_secs(5)), Ok(()));
+            assert!(thread.join().is_ok());
+        }
+    }
+
+    #[test]
+    fn a_lane_waits_until_it_is_behind_or_the_race_is_over() {
+        let (_, pacers) = race_of_two();
+        let (sender, receiver) = mpsc::channel();
         let waiting = pacers[0].clone();
         let thread = std::thread::spawn(move || {
             for us in [10, 100] {

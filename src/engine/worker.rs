@@ -7,8 +7,8 @@ use crate::chat::conversation::drop_oldest_turn;
 use crate::chat::template::{ChatTemplate, RenderOptions};
 use crate::decode::session::{Prefill, RunSettings, Session};
 use crate::event::{
-    ChatMessage, CostPoint, EngineCommand, EngineEvent, FinishReason, Generate, Level, Prompt,
-    RunStarted, Totals, VerifyCost,
+    ChatMessage, CostPoint, EngineCommand, EngineEvent, FinishReason, Generate, Level, Mode,
+    Prompt, RunStarted, Totals, VerifyCost,
 };
 use crate::model::tokenizer::{Special, Tokenizer};
 use crate::stats::Spread;
@@ -34,15 +34,13 @@ pub struct Worker {
 impl Engine for Worker {
     fn handle(&mut self, command: EngineCommand, out: &mut EventSink, cancel: &CancelToken) {
         match command {
-            EngineCommand::Generate(asked) => {
-                if let Err(error) = self.generate(&asked, out, cancel) {
+            EngineCommand::Generate(asked) => match self.generate(&asked, out, cancel) {
+                Ok(()) => self.keep_learned(asked.mode),
+                Err(error) => {
                     self.session.recover();
                     out.error(format!("{error:#}"), None);
                 }
-                if let Some(file) = &self.learned {
-                    file.write(self.session.planner().learned());
-                }
-            }
+            },
             EngineCommand::Forget => self.session.forget(),
             EngineCommand::MeasureVerifyCost { rows, context, repeats } => {
                 // No further than the rows still fit.
@@ -67,6 +65,14 @@ impl Engine for Worker {
 }
 
 impl Worker {
+    /// Keep what a run taught the planner. Plain runs teach it nothing of drafts, and in a race
+    /// they would overwrite what the speculative lane learned meanwhile.
+    fn keep_learned(&self, mode: Mode) {
+        if let (Mode::Speculative, Some(file)) = (mode, &self.learned) {
+            file.write(self.session.planner().learned());
+        }
+    }
+
     fn prompt_ids(&self, asked: &Generate, out: &mut EventSink) -> Result<Vec<u32>> {
         match &asked.prompt {
             Prompt::Ids(ids) => Ok(ids.clone()),

@@ -24,6 +24,10 @@ pub trait Networks {
     fn block_size(&self) -> usize;
     /// Positions that fit into the caches and that both networks know.
     fn max_positions(&self) -> usize;
+    /// Whether both networks know more positions than fit into the caches: those could be larger.
+    fn knows_more(&self) -> bool {
+        false
+    }
     /// Positions in the target's cache.
     fn len(&self) -> usize;
     /// Whether the cache is empty.

@@ -110,6 +110,11 @@ impl<O: Ops> Networks for Pair<O> {
         self.max_positions
     }
 
+    fn knows_more(&self) -> bool {
+        let draft = self.draft.as_ref().map_or(usize::MAX, |draft| draft.config().max_positions);
+        self.max_positions < self.target.config().max_positions.min(draft)
+    }
+
     fn len(&self) -> usize {
         self.committed
     }

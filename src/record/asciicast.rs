@@ -26,7 +26,8 @@ pub fn write(
     speed: f32,
     colours: bool,
 ) -> Result<()> {
-    let title = header.map_or("dflash-chat", |header| header.prompt());
+    let prompt = header.map(|header| header.prompt()).filter(|prompt| !prompt.is_empty());
+    let title = prompt.unwrap_or("dflash-chat");
     let head = json!({
         "version": 2, "width": COLUMNS, "height": ROWS, "title": title,
         "env": {"TERM": "xterm-256color"},

@@ -33,7 +33,7 @@ pub struct Header {
     pub program: String,
     /// Name of the pair.
     pub pair: String,
-    /// "cpu", "metal", "cuda", and which one.
+    /// "cpu", "candle-cpu", "metal" or "cuda", and which one.
     pub device: String,
     /// The day, as YYYY-MM-DD.
     pub date: String,

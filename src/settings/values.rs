@@ -27,7 +27,8 @@ pub struct Values {
     pub system: Option<String>,
     /// Let the model think first.
     pub thinking: bool,
-    /// Most tokens that prompt and answer may have together; the model's own limit unless given.
+    /// Most tokens that prompt and answer may have together; 8192 unless given, and never more
+    /// than the models were made for.
     pub ctx: Option<usize>,
     /// Where to compute.
     pub device: Device,

@@ -122,11 +122,14 @@ pub fn matching(input: &str) -> Vec<&'static Spec> {
 pub fn parse(input: &str) -> Result<(&'static Spec, Command), String> {
     let (name, rest) = input.trim().split_once(char::is_whitespace).unwrap_or((input.trim(), ""));
     let rest = rest.trim();
-    let spec = COMMANDS
-        .iter()
-        .find(|spec| spec.name == name)
-        .ok_or_else(|| format!("there is no command /{name}; /help lists them"))?;
+    let spec = COMMANDS.iter().find(|spec| spec.name == name).ok_or_else(|| {
+        format!("there is no command /{name}; /help lists them, a blank before it sends it")
+    })?;
     let usage = || format!("usage: /{} {}", spec.name, spec.args);
+    // Who writes more than a name may mean something else than what the command does.
+    if spec.args.is_empty() && !rest.is_empty() {
+        return Err(format!("/{name} takes nothing after it; a blank before it sends it"));
+    }
     let command = match spec.name {
         "help" => Command::Help,
         "new" => Command::New,
@@ -224,6 +227,7 @@ mod tests {
             "copy first",
             "fork -1",
             "fly",
+            "delete everything about cats",
             "",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");

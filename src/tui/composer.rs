@@ -3,7 +3,7 @@
 use super::action::Action;
 use super::commands::{self, Suggestion};
 use super::wrap::{self, Break, Piece};
-use crate::text::sanitise;
+use crate::text::is_unsafe;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Style;
 use ratatui_textarea::{CursorMove, TextArea, WrapMode};
@@ -13,8 +13,10 @@ use unicode_segmentation::UnicodeSegmentation;
 const HISTORY: usize = 500;
 /// A paste of more lines, or more bytes, than these is shown as a mark.
 const FOLD: (usize, usize) = (12, 2000);
+/// As wide as a tab is at most.
+const TAB: &str = "    ";
 
-/// A large paste: shown as a mark, sent whole.
+/// A paste that is large, or that a terminal must not be sent: shown as a mark, sent as it is.
 #[derive(Debug, Clone)]
 struct Fold {
     mark: String,
@@ -69,17 +71,19 @@ impl Composer {
 
     /// Write `text` in the place of all.
     pub fn set(&mut self, text: &str) {
-        self.area = area(text);
         self.folds.clear();
+        let shown = if is_shown(text) { text.to_string() } else { self.fold(text.into()) };
+        self.area = area(&shown);
         self.chosen = Some(0);
     }
 
     /// Put `text` in the place of all, as an edit that can be undone.
     pub fn replace(&mut self, text: &str) {
-        let safe = sanitise(text);
-        if safe != self.text() {
+        let text = text.replace("\r\n", "\n");
+        if text != self.text() {
+            let shown = if is_shown(&text) { text } else { self.fold(text) };
             self.area.select_all();
-            self.area.insert_str(safe);
+            self.area.insert_str(shown);
             self.chosen = Some(0);
         }
     }
@@ -87,26 +91,42 @@ impl Composer {
     /// Empty the composer and remember what was in it.
     pub fn take(&mut self) -> String {
         let text = self.text();
-        if self.history.last() != Some(&text) && !text.trim().is_empty() {
-            self.history.push(text.clone());
-            let excess = self.history.len().saturating_sub(HISTORY);
-            self.history.drain(..excess);
-        }
-        self.recalled = None;
+        self.keep_draft();
+        self.remember(&text);
         self.set("");
         text
     }
 
-    /// Insert pasted text, made safe, as one edit; much of it as a mark that stands for it.
-    pub fn paste(&mut self, text: &str) {
-        let text = sanitise(text).into_owned();
-        let lines = text.lines().count();
-        self.chosen = Some(0);
-        if lines <= FOLD.0 && text.len() <= FOLD.1 {
-            self.area.insert_str(text);
-            return;
+    /// Add `text` to the history.
+    fn remember(&mut self, text: &str) {
+        if self.history.last().is_none_or(|last| last != text) && !text.trim().is_empty() {
+            self.history.push(text.into());
+            let excess = self.history.len().saturating_sub(HISTORY);
+            self.history.drain(..excess);
         }
-        let what = match lines {
+    }
+
+    /// End recalling. What was written before goes into the history: nothing that was typed is
+    /// lost to a message that was recalled over it.
+    fn keep_draft(&mut self) {
+        if let Some((_, draft)) = self.recalled.take() {
+            self.remember(&draft);
+        }
+    }
+
+    /// Insert pasted text as one edit; much of it, or what no terminal must be sent, as a mark
+    /// that stands for it.
+    pub fn paste(&mut self, text: &str) {
+        let text = text.replace("\r\n", "\n");
+        self.chosen = Some(0);
+        let small = text.lines().count() <= FOLD.0 && text.len() <= FOLD.1;
+        let shown = if small && is_shown(&text) { text } else { self.fold(text) };
+        self.area.insert_str(shown);
+    }
+
+    /// A new mark that stands for `text`.
+    fn fold(&mut self, text: String) -> String {
+        let what = match text.lines().count() {
             1 => format!("{} characters", text.chars().count()),
             lines => format!("{lines} lines"),
         };
@@ -114,8 +134,8 @@ impl Composer {
             0 => format!("[pasted {what}]"),
             before => format!("[pasted {what}, no. {}]", before + 1),
         };
-        self.area.insert_str(&mark);
-        self.folds.push(Fold { mark, text });
+        self.folds.push(Fold { mark: mark.clone(), text });
+        mark
     }
 
     /// A key that means nothing else: text.
@@ -189,7 +209,7 @@ impl Composer {
     /// Rows that the text takes at `width`, one at least.
     pub fn height(&self, width: usize) -> usize {
         let rows = |line: &String| {
-            let line = [Piece::new(line.clone(), Style::new())];
+            let line = [Piece::new(line.replace('\t', TAB), Style::new())];
             // One cell is the cursor's, past the end of the text.
             wrap::wrap(&line, width.saturating_sub(1), Break::Words).len()
         };
@@ -365,10 +385,13 @@ impl Composer {
 
     /// Which message is recalled (the end of the history for none), and what was written before.
     /// A recalled message that was changed since is what is written.
-    fn recalled(&self) -> (usize, String) {
+    fn recalled(&mut self) -> (usize, String) {
         let text = self.text();
         let same = self.recalled.clone().filter(|(at, _)| self.history.get(*at) == Some(&text));
-        same.unwrap_or((self.history.len(), text))
+        same.unwrap_or_else(|| {
+            self.keep_draft();
+            (self.history.len(), text)
+        })
     }
 
     /// Recall the last message, before the one that is recalled, that contains what was written,
@@ -415,6 +438,11 @@ impl Composer {
         let len = self.popup().len();
         (len > 1).then(|| step(self.chosen(), len))
     }
+}
+
+/// Whether `text` may stand in the composer as it is.
+fn is_shown(text: &str) -> bool {
+    text.chars().all(|c| c == '\t' || !is_unsafe(c))
 }
 
 fn area(text: &str) -> TextArea<'static> {
@@ -489,7 +517,10 @@ mod tests {
         composer.act(Action::Up);
         composer.paste(" thoughts");
         composer.act(Action::Up);
+        assert_eq!(composer.text(), "draft");
+        composer.act(Action::Up);
         assert_eq!(composer.text(), "second");
+        composer.act(Action::Down);
         composer.act(Action::Down);
         assert_eq!(composer.text(), "second thoughts");
         composer.act(Action::Down);
@@ -525,7 +556,8 @@ mod tests {
     fn what_replaces_a_text_is_safe_and_can_be_undone() {
         let mut composer = composer("one");
         composer.replace("two\nlines\x1b");
-        assert_eq!(composer.text(), "two\nlines␛");
+        assert_eq!(composer.area.lines(), ["[pasted 2 lines]"]);
+        assert_eq!(composer.text(), "two\nlines\x1b");
         composer.act(Action::Undo);
         composer.act(Action::Undo);
         assert_eq!(composer.text(), "one");
@@ -537,15 +569,37 @@ mod tests {
         (0..count).map(|i| format!("line {i}\x1b[2J")).collect::<Vec<_>>().join("\n")
     }
 
-    /// B40 and B45: many lines are one draft, and none of it drives the terminal.
+    /// B40 and B45: many lines are one draft, and none of it drives the terminal. It is sent as it
+    /// was all the same.
     #[test]
     fn a_paste_is_one_edit_and_safe() {
         let mut composer = composer("");
-        composer.paste(&lines(10));
-        assert_eq!(composer.area.lines().len(), 10);
-        assert!(!composer.text().contains('\x1b'));
-        composer.act(Action::Undo);
-        assert!(composer.is_blank());
+        for (text, shown) in [
+            ("all:\n\tcc -o x \\\n\t\tx.c", &["all:", "\tcc -o x \\", "\t\tx.c"][..]),
+            (&lines(10), &["[pasted 10 lines]"]),
+            ("\u{200f}שלום", &["[pasted 5 characters, no. 2]"]),
+        ] {
+            composer.paste(text);
+            assert_eq!(composer.area.lines(), shown);
+            assert_eq!(composer.text(), text);
+            composer.act(Action::Undo);
+            assert!(composer.is_blank());
+        }
+    }
+
+    /// What was written before a message was recalled is not lost to a change of that message.
+    #[test]
+    fn a_draft_survives_a_recalled_message_that_is_changed() {
+        let mut composer = Composer::new(vec!["old".into()]);
+        composer.set("a draft");
+        composer.act(Action::Up);
+        assert_eq!(composer.text(), "old");
+        composer.paste("er");
+        assert_eq!(composer.take(), "older");
+        composer.act(Action::Up);
+        assert_eq!(composer.text(), "older");
+        composer.act(Action::Up);
+        assert_eq!(composer.text(), "a draft");
     }
 
     /// A large paste is a mark on the screen and whole in the message.
@@ -560,8 +614,7 @@ mod tests {
         );
         composer.act(Action::Newline);
         composer.paste("end");
-        let safe = lines(50).replace('\x1b', "␛");
-        assert_eq!(composer.take(), format!("see: {safe}{}\nend", "x".repeat(3000)));
+        assert_eq!(composer.take(), format!("see: {}{}\nend", lines(50), "x".repeat(3000)));
         assert!(composer.is_blank());
         // It comes back whole too.
         composer.act(Action::Up);

@@ -84,7 +84,14 @@ impl std::str::FromStr for Chord {
                 }
             }
         };
-        Ok(Chord { code, modifiers })
+        // As it arrives when it is pressed: a shifted letter is the capital, Ctrl has no capitals.
+        let code = match code {
+            KeyCode::Char(c) if modifiers.contains(KeyModifiers::SHIFT) => {
+                KeyCode::Char(c.to_ascii_uppercase())
+            }
+            code => code,
+        };
+        Ok(Chord::of(&KeyEvent::new(code, modifiers)))
     }
 }
 
@@ -213,6 +220,15 @@ mod tests {
         let keymap = with("help", "f10").unwrap();
         assert_eq!(keymap.hint(Action::Help), "F10");
         assert_eq!(keymap.hint(Action::Panel), "F2");
+        // A letter is found however it is written in the file.
+        for (key, code, modifiers) in [
+            ("ctrl+P", 'p', KeyModifiers::CONTROL),
+            ("ctrl+shift+p", 'P', KeyModifiers::CONTROL | KeyModifiers::SHIFT),
+            ("alt+shift+p", 'P', KeyModifiers::ALT | KeyModifiers::SHIFT),
+        ] {
+            let pressed = KeyEvent::new(KeyCode::Char(code), modifiers);
+            assert_eq!(with("help", key).unwrap().action(&pressed), Some(Action::Help), "{key}");
+        }
         let twice = with("help", "f2").unwrap_err();
         assert!(twice.contains("F2 means both"), "{twice}");
         assert!(with("fly", "f10").unwrap_err().contains("no action `fly`"));

@@ -80,10 +80,17 @@ pub struct Answer {
     pub stats: RunStats,
     /// How it is decoded.
     pub mode: Mode,
+    /// The block length that was asked for.
+    pub block_size: BlockSize,
+    /// Which of the session's models makes it, counted from 1; 0 for one of an earlier session.
+    pub model: usize,
     /// Prompt tokens in all, and those that were in the cache already.
     pub prompt_tokens: (usize, usize),
     /// Why it ended, and its sums; `None` on its way.
     pub finished: Option<(FinishReason, Totals)>,
+    /// Time of a plain step as it was known at the end, in microseconds: what the answer is
+    /// compared with from then on.
+    pub plain_us: Option<f64>,
     rendered: Rendered,
 }
 
@@ -98,6 +105,7 @@ impl Answer {
             text: sanitise(&saved.text).into_owned(),
             ids: saved.ids.clone(),
             mode: saved.run.mode,
+            block_size: saved.run.block_size,
             prompt_tokens: (saved.run.prompt_tokens, saved.run.reused_tokens),
             finished: Some(saved.finished.clone().unwrap_or_else(stopped)),
             ..Answer::default()
@@ -205,7 +213,12 @@ impl Transcript {
 
     /// The answer on its way, or the last one.
     pub fn last_answer_mut(&mut self) -> Option<&mut Answer> {
-        self.items.iter_mut().rev().find_map(|item| match item {
+        self.answers_mut().next_back()
+    }
+
+    /// All answers.
+    pub fn answers_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut Answer> {
+        self.items.iter_mut().filter_map(|item| match item {
             Item::Answer(answer) => Some(answer.as_mut()),
             _ => None,
         })
@@ -238,11 +251,11 @@ impl Transcript {
         self.items.truncate(user.map_or(0, |at| at + 1));
     }
 
-    /// Take back message `turn` of the person (counted from 0) and all after it.
-    pub fn cut(&mut self, turn: usize) {
+    /// Take back message `turn` of the person (counted from 0) and all after it; returns them.
+    pub fn cut(&mut self, turn: usize) -> Vec<Item> {
         let users = self.items.iter().enumerate().filter(|(_, it)| matches!(it, Item::User(_)));
         let at = users.map(|(at, _)| at).nth(turn);
-        self.items.truncate(at.unwrap_or(self.items.len()));
+        self.items.split_off(at.unwrap_or(self.items.len()))
     }
 
     /// Take back the last message of the person and all after it; returns the message.

@@ -38,6 +38,18 @@ fn answers_bring_their_ids_without_the_end_token() {
 }
 
 #[test]
+fn an_answer_that_a_stop_string_cut_is_its_text() {
+    let mut conversation = two_turns();
+    conversation.apply(&user("three"));
+    // The last token's text went on into the stop string.
+    for change in answered(&[5, 9], "1 ", FinishReason::Stop) {
+        conversation.apply(&change);
+    }
+    let last = conversation.messages().pop().unwrap();
+    assert_eq!((last.content.as_str(), last.ids), ("1 ", None));
+}
+
+#[test]
 fn ids_of_another_model_are_not_used() {
     let mut conversation = two_turns();
     conversation.apply(&Change::Models(Models { target: "u".into(), ..Models::default() }));

@@ -12,7 +12,7 @@ mod error;
 mod file;
 mod list;
 
-use super::conversation::{Change, Conversation};
+use super::conversation::{Change, Conversation, Models};
 use super::template::environment::strftime;
 use error::{Result, io_error};
 use file::{Appended, Contents, Header, VERSION, lock, make_folder, read};
@@ -41,6 +41,8 @@ pub struct Saved {
     conversation: Conversation,
     store: Store,
     file: Option<Appended>,
+    /// A change could not be written: the file must be brought up to date before the next one.
+    behind: bool,
 }
 
 /// A conversation from the folder, and what the person should know of how it was opened.
@@ -188,7 +190,7 @@ impl Store {
     }
 
     fn saved(&self, conversation: Conversation) -> Saved {
-        Saved { conversation, store: self.clone(), file: None }
+        Saved { conversation, store: self.clone(), file: None, behind: false }
     }
 
     fn path(&self, id: &str) -> Result<PathBuf> {
@@ -234,13 +236,20 @@ impl Saved {
     /// Let something happen to the conversation, and write it down.
     ///
     /// # Errors
-    /// It could not be written. It happened all the same, and the next change is tried again.
+    /// It could not be written. It happened all the same, and is written with the next change.
     pub fn record(&mut self, change: &Change) -> Result<()> {
         if !self.conversation.apply(change) {
             return Ok(());
         }
         match &mut self.file {
-            Some(file) => file.append(change)?,
+            Some(file) => {
+                let written = match self.behind {
+                    true => catch_up(file, &self.conversation),
+                    false => file.append(change),
+                };
+                self.behind = written.is_err();
+                written?;
+            }
             // Nothing is kept of a conversation in which nothing was said.
             None if self.conversation.turns.is_empty() => return Ok(()),
             None => self.file = Some(self.create()?),
@@ -278,6 +287,20 @@ impl Saved {
         }
         written.map(|()| appended)
     }
+}
+
+/// Write over, line by line, what a file that lacks changes holds: were only the next change
+/// written, an answer would stand after the wrong message.
+fn catch_up(file: &mut Appended, conversation: &Conversation) -> Result<()> {
+    let title = conversation.renamed.clone().unwrap_or_default();
+    let from_nothing = [
+        Change::Cut { turns: 0 },
+        Change::Title { title },
+        Change::System { text: conversation.system.clone() },
+        Change::Models(Models::default()),
+    ];
+    let all = from_nothing.into_iter().chain(conversation.changes());
+    all.into_iter().try_for_each(|change| file.append(&change))
 }
 
 fn now() -> u64 {

@@ -49,6 +49,29 @@ fn what_was_said_is_there_the_next_day() {
     }
 }
 
+/// A full disk, for a moment: what came meanwhile is in the file after the next change.
+#[test]
+fn what_could_not_be_written_is_written_later() {
+    let (_folder, store) = folder();
+    let mut saved = store.begin();
+    saved.record(&Change::System { text: Some("be brief".into()) }).unwrap();
+    say(&mut saved, "one", "1");
+    let path = file(&store, &saved.conversation().id);
+    let read_only = File::open(&path).unwrap();
+    let open = std::mem::replace(&mut saved.file.as_mut().unwrap().file, read_only);
+    saved.record(&user("two")).unwrap_err();
+    saved.record(&Change::System { text: None }).unwrap_err();
+    saved.file.as_mut().unwrap().file = open;
+    for change in [Change::Answer(Box::default()), Change::Text { ids: vec![3], text: "2".into() }]
+    {
+        saved.record(&change).unwrap();
+    }
+    let before = saved.conversation().clone();
+    drop(saved);
+    assert_eq!(before.turns.len(), 2);
+    assert_eq!(*store.open(&before.id).unwrap().saved.conversation(), before);
+}
+
 #[test]
 fn undo_and_edits_are_lines_too() {
     let (_folder, store) = folder();

@@ -3,6 +3,7 @@
 use crate::event::{ModelReady, Sampling};
 use crate::race::Verdict;
 use crate::stats::{RunStats, Spread, ratio};
+use crate::text::sanitise_line;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -69,8 +70,31 @@ pub struct PromptResult {
     pub baseline: Lane,
     /// With drafts.
     pub speculative: Lane,
-    /// One a turn.
+    /// One a turn: the worst of all repeats.
     pub verdicts: Vec<Verdict>,
+}
+
+/// Take the verdicts of one more repeat into account, one a turn: of each turn the worst is kept,
+/// so that a repeat that went well hides none that did not.
+pub fn keep_worse(kept: &mut Vec<Verdict>, repeat: Vec<Verdict>) {
+    if kept.is_empty() {
+        *kept = repeat;
+        return;
+    }
+    for (kept, new) in kept.iter_mut().zip(repeat) {
+        if badness(&new) > badness(kept) {
+            *kept = new;
+        }
+    }
+}
+
+fn badness(verdict: &Verdict) -> u8 {
+    match verdict {
+        Verdict::Identical { .. } => 0,
+        Verdict::NearTie { .. } => 1,
+        Verdict::NotComparable { .. } => 2,
+        Verdict::Mismatch { .. } => 3,
+    }
 }
 
 impl PromptResult {
@@ -125,6 +149,11 @@ fn sources<S: Serializer>(rounds: &[f64; 3], serializer: S) -> Result<S::Ok, S::
 }
 
 impl Summary {
+    /// The category as a terminal may show it: it comes from the file of prompts.
+    fn name(&self) -> String {
+        sanitise_line(&self.category)
+    }
+
     fn of(category: &str, results: &[&PromptResult]) -> Summary {
         let tok_s = |lane: fn(&PromptResult) -> &Lane| {
             let figures: Vec<f64> =
@@ -242,7 +271,7 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "{} on {} ({}), {} threads; {} runs a prompt and mode, in turn; {}",
-            ready.pair,
+            sanitise_line(&ready.pair),
             ready.device,
             ready.device_detail,
             ready.threads,
@@ -254,7 +283,7 @@ impl fmt::Display for Report {
             }
         )?;
         if let Some(why) = &ready.draft_missing {
-            writeln!(f, "plain decoding in both modes: {why}")?;
+            writeln!(f, "plain decoding in both modes: {}", sanitise_line(why))?;
         }
         writeln!(f)?;
         writeln!(
@@ -270,7 +299,7 @@ impl fmt::Display for Report {
             writeln!(
                 f,
                 "{:<9} {:>7}  {:<17}  {:<17}  {:<21}  {:>5.2}  {:>10}  {:>3.0}/{:.0}/{:.0} %",
-                s.category,
+                s.name(),
                 s.prompts,
                 range(&s.baseline_tok_s),
                 range(&s.speculative_tok_s),
@@ -286,19 +315,20 @@ impl fmt::Display for Report {
         for s in &summaries {
             let slots: Vec<String> =
                 s.position_acceptance.iter().map(|p| format!("{:3.0} %", 100.0 * p)).collect();
-            writeln!(f, "{:<9} {}", s.category, slots.join("  "))?;
+            writeln!(f, "{:<9} {}", s.name(), slots.join("  "))?;
         }
         writeln!(f, "\nrounds: of the draft, of a repeat of the text, plain (all count in τ):")?;
         for s in &summaries {
             let [draft, repeat, plain] = s.rounds.map(|share| 100.0 * share);
-            writeln!(f, "{:<9} {draft:3.0} %  {repeat:3.0} %  {plain:3.0} %", s.category)?;
+            writeln!(f, "{:<9} {draft:3.0} %  {repeat:3.0} %  {plain:3.0} %", s.name())?;
         }
         let identical = self.verdicts().filter(|v| matches!(v, Verdict::Identical { .. })).count();
-        writeln!(f, "\nlossless: {identical} of {} answers identical", self.verdicts().count())?;
+        let answers = self.verdicts().count();
+        writeln!(f, "\nlossless: {identical} of {answers} answers identical in every run")?;
         for result in &self.results {
             for verdict in &result.verdicts {
                 if !matches!(verdict, Verdict::Identical { .. }) {
-                    writeln!(f, "  {verdict}: {}", crate::text::sanitise_line(&result.prompt))?;
+                    writeln!(f, "  {verdict}: {}", sanitise_line(&result.prompt))?;
                 }
             }
         }
@@ -311,5 +341,50 @@ impl fmt::Display for Report {
             writeln!(f, "speculative decoding is {words} at the median prompt")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::demo::TRACES;
+
+    fn report(verdicts: Vec<Verdict>) -> Report {
+        let result = PromptResult {
+            category: "odd\x1b[31m".into(),
+            prompt: "why\x07".into(),
+            baseline: Lane::default(),
+            speculative: Lane::default(),
+            verdicts,
+        };
+        let mut ready = TRACES[0].recording().ready.unwrap();
+        ready.pair = "a\x1b[2Jb".into();
+        ready.draft_missing = Some("no\rdraft".into());
+        Report::new(ready, vec![result], 2, (Sampling::default(), 0))
+    }
+
+    #[test]
+    fn a_repeat_that_differs_is_not_hidden_by_a_later_one() {
+        let same = || Verdict::Identical { tokens: 3 };
+        let differs = || Verdict::Mismatch { at: 1, baseline: Some(2), other: Some(9) };
+        let tie = || Verdict::NearTie { at: 2, margin: 0.01 };
+        let mut kept = Vec::new();
+        for repeat in [[same(), same()], [differs(), tie()], [tie(), same()], [same(), same()]] {
+            keep_worse(&mut kept, repeat.into());
+        }
+        assert_eq!(kept, [differs(), tie()]);
+        let report = report(kept);
+        assert_eq!(report.mismatches(), 1);
+        assert!(report.to_string().contains("lossless: 0 of 2 answers identical in every run"));
+    }
+
+    #[test]
+    fn names_and_reasons_cannot_drive_the_terminal() {
+        let text =
+            report(vec![Verdict::NotComparable { why: "it was stopped".into() }]).to_string();
+        assert!(!text.contains(['\x1b', '\x07', '\r']), "{text}");
+        for shown in ["a␛[2Jb on ", "modes: no␍draft", "odd␛[31m", "stopped: why␇"] {
+            assert!(text.contains(shown), "{shown}: {text}");
+        }
     }
 }

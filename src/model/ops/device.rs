@@ -245,7 +245,8 @@ impl Ops for DeviceOps {
 
     fn device(&self) -> &'static str {
         match &self.device {
-            Device::Cpu => "cpu",
+            // Not "cpu": rows are not computed alike whatever stands beside them.
+            Device::Cpu => "candle-cpu",
             Device::Cuda(_) => "cuda",
             Device::Metal(_) => "metal",
         }

@@ -148,7 +148,8 @@ pub trait Ops: Send + Sync + Sized + 'static {
     /// A prepared rotary embedding.
     type Rope: Send;
 
-    /// "cpu", "metal", "cuda".
+    /// "cpu" (this program's kernels, to the bit the same for any number of rows), "metal",
+    /// "cuda", "candle-cpu".
     fn device(&self) -> &'static str;
     /// Instruction set, or the device's name.
     fn device_detail(&self) -> String;

@@ -13,8 +13,11 @@ impl App {
         let change = Change::of(&event)
             .filter(|change| self.running.is_some() || matches!(change, Change::Models(_)));
         let made_by = self.conversation.models.clone();
-        let mut effects: Vec<Effect> =
-            change.and_then(|change| self.change(change)).into_iter().collect();
+        let mut effects = match event {
+            EngineEvent::RunStarted(_) => self.replace(),
+            _ => Vec::new(),
+        };
+        effects.extend(change.and_then(|change| self.change(change)));
         match event {
             EngineEvent::LoadProgress { stage, done, total } => {
                 let stage = sanitise(&stage).replace('\n', " ");
@@ -26,14 +29,18 @@ impl App {
                 self.tell_of_other_models(&made_by);
                 self.watch_context();
                 effects.extend(self.play());
+                effects.extend(self.send_held());
             }
             EngineEvent::RunStarted(run) => {
                 self.under_way = None;
                 if self.replay.is_some() {
                     self.on_replay_start();
                 }
+                let model = self.models;
                 if let Some(answer) = self.open_answer() {
+                    answer.model = model;
                     answer.mode = run.mode;
+                    answer.block_size = run.block_size;
                     answer.prompt_tokens = (run.prompt_ids.len(), run.reused_tokens);
                 }
                 self.context_used = run.prompt_ids.len();
@@ -57,6 +64,7 @@ impl App {
                 if let Some(answer) = open.filter(|answer| answer.finished.is_none()) {
                     answer.finished = Some((reason, totals));
                 }
+                self.compare_with_plain();
                 self.watch_context();
             }
             EngineEvent::VerifyCost(cost) => {
@@ -66,10 +74,14 @@ impl App {
             }
             EngineEvent::Notice(message) => self.tell(message.level, in_words(&message)),
             EngineEvent::Error(message) => {
-                self.measuring = false;
+                // What was stopped is no failure.
+                let stopped = std::mem::take(&mut self.measuring) && self.measuring_stops;
                 effects.extend(self.give_back_prompt());
                 self.measure_context();
-                self.tell(Level::Error, in_words(&message));
+                match stopped {
+                    true => self.say(Level::Info, "the measurement was stopped"),
+                    false => self.tell(Level::Error, in_words(&message)),
+                }
             }
         }
         effects
@@ -86,11 +98,22 @@ impl App {
     }
 
     fn on_ready(&mut self, ready: ModelReady) {
+        self.models += 1;
         self.pair = sanitise(&ready.pair).into_owned();
         if let Some(why) = &ready.draft_missing {
             self.tell(Level::Warning, format!("no draft, so no speculation: {why}"));
         }
         self.engine = EngineState::Ready(Box::new(ready));
+    }
+
+    /// Answers that are over are compared with the plain steps that are known by then, for good:
+    /// what the machine does later, or another model, says nothing of them.
+    fn compare_with_plain(&mut self) {
+        let (model, plain_us) = (self.models, self.plain.median_us());
+        let over = |answer: &&mut Answer| answer.model == model && answer.finished.is_some();
+        for answer in self.transcript.answers_mut().filter(over) {
+            answer.plain_us = answer.plain_us.or(plain_us);
+        }
     }
 
     fn on_round(&mut self, round: Round) {

@@ -144,11 +144,21 @@ impl App {
                 self.composer.complete();
             }
             Action::Search => self.search(),
+            Action::Up | Action::Down => self.up_or_down(action),
             editing => {
                 self.composer.act(editing);
             }
         }
         Vec::new()
+    }
+
+    /// Move between lines, or to another message of the history, which is no edit.
+    fn up_or_down(&mut self, action: Action) {
+        let before = self.composer.text();
+        self.composer.act(action);
+        if self.composer.text() != before {
+            self.leave_edit();
+        }
     }
 
     /// Recall an earlier message, and say what happens.
@@ -165,6 +175,9 @@ impl App {
                 (false, false) => format!("no other earlier message has \"{looked_for}\""),
             },
         );
+        if found {
+            self.leave_edit();
+        }
     }
 
     /// Whether the overlay used `action`.
@@ -215,10 +228,18 @@ impl App {
         self.stop()
     }
 
-    /// Ask the answer in progress to stop.
+    /// Ask the answer in progress, or the measurement, to stop. A message that waits for the model
+    /// is taken back.
     pub(super) fn stop(&mut self) -> Vec<Effect> {
         if self.race.is_some() {
             return self.stop_race();
+        }
+        if self.waits_for_model() {
+            return self.take_back_held();
+        }
+        if self.measuring {
+            self.measuring_stops = true;
+            return vec![Effect::Cancel];
         }
         let Some(running) = &mut self.running else { return Vec::new() };
         running.stopping = true;
@@ -231,12 +252,14 @@ impl App {
             return vec![Effect::Quit];
         }
         self.interrupted = Some(now);
+        let loading = matches!(self.engine, EngineState::Loading { .. });
+        let effects = match loading && self.running.is_none() {
+            true => vec![Effect::Cancel],
+            false => self.stop(),
+        };
         let key = self.keymap.hint(Action::Interrupt);
         self.say(Level::Info, format!("{key} again quits"));
-        if self.running.is_none() && matches!(self.engine, EngineState::Loading { .. }) {
-            return vec![Effect::Cancel];
-        }
-        self.stop()
+        effects
     }
 
     fn submit(&mut self) -> Vec<Effect> {
@@ -253,26 +276,36 @@ impl App {
             return Vec::new();
         }
         let text = self.composer.text();
-        if let Some(input) = text.trim().strip_prefix('/') {
+        if let Some(input) = text.trim_end().strip_prefix('/') {
             return self.command(input);
         }
-        if self.replay.is_some() {
-            self.say(Level::Warning, "this is a recording: it answers nothing new");
-            return Vec::new();
-        }
-        if self.running.is_some() {
-            let key = self.keymap.hint(Action::Back);
-            self.say(Level::Warning, format!("an answer is being made; {key} stops it"));
-            return Vec::new();
-        }
-        if self.engine == EngineState::Ended {
-            self.say(Level::Error, "no model is loaded; /pair loads it again");
+        if !self.can_ask() {
             return Vec::new();
         }
         let text = self.composer.take();
         let mut effects = vec![Effect::Remember(text.clone())];
         effects.extend(self.ask(text));
         effects
+    }
+
+    /// Whether something can be asked now; what is in the way is said.
+    pub(super) fn can_ask(&mut self) -> bool {
+        let key = self.keymap.hint(Action::Back);
+        let (level, what) = if self.replay.is_some() {
+            (Level::Warning, "this is a recording: it answers nothing new".into())
+        } else if self.waits_for_model() {
+            (Level::Warning, format!("a message waits for the model; {key} takes it back"))
+        } else if self.running.is_some() {
+            (Level::Warning, format!("an answer is being made; {key} stops it"))
+        } else if self.measuring {
+            (Level::Warning, format!("the cost is being measured; {key} stops that"))
+        } else if self.engine == EngineState::Ended {
+            (Level::Error, "no model is loaded; /pair loads it again".into())
+        } else {
+            return true;
+        };
+        self.say(level, what);
+        false
     }
 
     fn command(&mut self, input: &str) -> Vec<Effect> {
@@ -283,10 +316,11 @@ impl App {
                 return Vec::new();
             }
         };
-        if self.running.is_some() && !spec.while_busy {
+        if self.busy() && !spec.while_busy {
             let key = self.keymap.hint(Action::Back);
             let name = spec.name;
-            self.say(Level::Warning, format!("/{name} has to wait for the answer; {key} stops it"));
+            let what = if self.measuring { "measurement" } else { "answer" };
+            self.say(Level::Warning, format!("/{name} has to wait for the {what}; {key} stops it"));
             return Vec::new();
         }
         self.composer.take();
@@ -365,6 +399,7 @@ impl App {
         let rows = [1, 2, 3, 4, 6, 8, 12, 16].into_iter().filter(|rows| *rows <= most).collect();
         self.panel = Panel::Cost;
         self.measuring = true;
+        self.measuring_stops = false;
         self.say(Level::Info, "measuring what a verify pass costs");
         let context = self.context_used.max(64);
         let command = EngineCommand::MeasureVerifyCost { rows, context, repeats: 5 };

@@ -27,7 +27,7 @@ use super::glyphs::{ASCII, Glyphs, UNICODE};
 use super::keymap::Keymap;
 use super::scroll::Scroll;
 use super::theme::Theme;
-use super::transcript::{Item, Note, Transcript};
+use super::transcript::{Answer, Item, Note, Transcript};
 use crate::chat::conversation::Conversation;
 use crate::chat::store::Listing;
 use crate::event::*;
@@ -194,8 +194,14 @@ pub struct App {
     pub conversation: Conversation,
     /// The turn whose message the composer has, to be said otherwise; counted from 0.
     pub editing: Option<usize>,
+    /// The message that was sent in the place of another, until its answer begins.
+    replacement: Option<talk::Replacement>,
+    /// How the message that waits for the model is to be answered.
+    held: Option<Box<Generate>>,
     /// How far the engine is.
     pub engine: EngineState,
+    /// Models that were loaded in this session: only what the last one did says how fast it is.
+    pub models: usize,
     /// The conversation as it is shown.
     pub transcript: Transcript,
     /// The answer in progress.
@@ -252,6 +258,8 @@ pub struct App {
     pub verify_cost: Option<VerifyCost>,
     /// Whether that is being measured.
     pub measuring: bool,
+    /// Whether the measurement was asked to stop.
+    measuring_stops: bool,
     /// When Ctrl+C was pressed last.
     interrupted: Option<Instant>,
 }
@@ -297,7 +305,10 @@ impl App {
             generate: start.generate,
             conversation: Conversation { system: start.system, ..Conversation::default() },
             editing: None,
+            replacement: None,
+            held: None,
             engine: EngineState::Loading { stage: "starting".into(), done: 0, total: 0 },
+            models: 0,
             transcript,
             running: None,
             composer: Composer::new(start.history),
@@ -326,6 +337,7 @@ impl App {
             verify_cost: None,
             under_way: None,
             measuring: false,
+            measuring_stops: false,
             interrupted: None,
         }
     }
@@ -338,11 +350,40 @@ impl App {
         }
     }
 
-    /// Whether this machine's CPU is busy with an answer or a race.
+    /// Whether an answer is being made, or the cost measured: what else the engine could do waits.
+    pub fn busy(&self) -> bool {
+        self.running.is_some() || self.measuring
+    }
+
+    /// Whether a message waits for the model to be loaded.
+    pub fn waits_for_model(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// How answers are made, and in blocks of which length; of a recording, how the answer that it
+    /// plays was made, once that has begun.
+    pub fn decoding(&self) -> Option<(Mode, BlockSize)> {
+        match self.replay {
+            Some(_) => self.transcript.last_answer().map(|it| (it.mode, it.block_size)),
+            None => Some((self.generate.mode, self.generate.block_size)),
+        }
+    }
+
+    /// Time of a plain step that `answer` is to be compared with, where one is known: the one of
+    /// its time, in microseconds.
+    pub fn plain_us(&self, answer: &Answer) -> Option<f64> {
+        match answer.finished {
+            Some(_) => answer.plain_us,
+            None => self.plain.median_us(),
+        }
+    }
+
+    /// Whether this machine's CPU is busy with an answer, a measurement or a race.
     pub fn cpu_computes(&self) -> bool {
         let races = self.race.as_ref().is_some_and(|racing| racing.goes_on());
-        let on_cpu = self.model().is_none_or(|model| model.device == "cpu");
-        (self.running.is_some() || races) && on_cpu
+        let on_cpu =
+            self.model().is_none_or(|model| matches!(model.device.as_str(), "cpu" | "candle-cpu"));
+        (self.busy() || races) && on_cpu
     }
 
     /// What goes on within the round that the panel shows; `None` if it is over.
@@ -352,7 +393,7 @@ impl App {
     }
 
     /// The round that the panel shows, its answer, and whether it is the newest one.
-    pub fn shown_round(&self) -> Option<(&super::transcript::Answer, &Round, bool)> {
+    pub fn shown_round(&self) -> Option<(&Answer, &Round, bool)> {
         if let Some(walk) = self.walk {
             let answer = self.transcript.answer(walk.item)?;
             let round = answer.tokens.get(walk.token)?.round?;
@@ -366,9 +407,11 @@ impl App {
         Some((answer, answer.rounds.last()?, true))
     }
 
-    /// The share of the context that is used; `None` while no limit is known.
+    /// The share of the context that is used; `None` while no limit is known, as in a recording
+    /// that does not tell it.
     pub fn context_share(&self) -> Option<f64> {
-        self.model().map(|model| self.context_used as f64 / model.ctx_limit.max(1) as f64)
+        let limit = self.model().map(|model| model.ctx_limit).filter(|limit| *limit > 0)?;
+        Some(self.context_used as f64 / limit as f64)
     }
 
     fn say(&mut self, level: Level, text: impl Into<String>) {
@@ -416,6 +459,7 @@ pub fn update(app: &mut App, event: Event, now: Instant) -> Vec<Effect> {
         }
         Event::Edited(outcome) => app.on_edited(outcome),
     };
+    app.watch_edit();
     app.offer();
     effects.extend(app.direct(now));
     effects

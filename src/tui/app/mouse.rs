@@ -49,7 +49,9 @@ impl Selection {
 
 impl App {
     pub(super) fn on_mouse(&mut self, mouse: MouseEvent) -> Vec<Effect> {
-        let place = self.place(mouse).filter(|_| self.race.is_none());
+        // What lies over the transcript hides it from the mouse too.
+        let hidden = self.race.is_some() || self.picker.is_some() || self.overlay.is_some();
+        let place = self.place(mouse).filter(|_| !hidden);
         match mouse.kind {
             MouseEventKind::ScrollUp => self.scroll_by(-WHEEL),
             MouseEventKind::ScrollDown => self.scroll_by(WHEEL),

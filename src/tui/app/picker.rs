@@ -107,7 +107,7 @@ impl Picker {
 impl App {
     /// Open the list of themes.
     pub(super) fn pick_theme(&mut self) {
-        let entries: Vec<PairChoice> = BUILT_IN
+        let mut entries: Vec<PairChoice> = BUILT_IN
             .iter()
             .map(|(name, source)| {
                 // The first line of a theme's file says what it is for.
@@ -115,7 +115,12 @@ impl App {
                 PairChoice { name: (*name).into(), about: about.into(), fits: true }
             })
             .collect();
-        let chosen = entries.iter().position(|entry| entry.name == self.dress.theme.name);
+        let mut chosen = entries.iter().position(|entry| entry.name == self.dress.theme.name);
+        if chosen.is_none() {
+            let name = self.dress.theme.name.clone();
+            entries.insert(0, PairChoice { name, about: "the one in use".into(), fits: true });
+            chosen = Some(0);
+        }
         let of = Of::Themes(Box::new(self.dress.theme.clone()));
         self.picker = Some(Picker { of, entries, chosen: chosen.unwrap_or(0) });
     }
@@ -181,6 +186,9 @@ impl App {
 
     /// What `action` means to the open list; `None` when none is open.
     pub(super) fn act_on_picker(&mut self, action: Action) -> Option<Vec<Effect>> {
+        if action == Action::Quit {
+            return None;
+        }
         let picker = self.picker.as_mut()?;
         if picker.naming().is_some() && !matches!(action, Action::DeleteBack) {
             return Some(self.act_on_title(action));
@@ -263,9 +271,9 @@ impl App {
     fn preview(&mut self) {
         let Some(picker) = &self.picker else { return };
         let name = picker.entries.get(picker.chosen).map(|entry| entry.name.as_str());
-        if let (Of::Themes(_), Some(name)) = (&picker.of, name)
-            && let Some(theme) = Theme::built_in(name, self.dress.depth)
-        {
+        if let (Of::Themes(before), Some(name)) = (&picker.of, name) {
+            let built_in = Theme::built_in(name, self.dress.depth);
+            let theme = built_in.unwrap_or_else(|| Theme::clone(before));
             self.dress_in(theme);
         }
     }

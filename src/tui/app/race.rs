@@ -4,7 +4,7 @@
 use super::App;
 use crate::event::*;
 use crate::race::report::{LaneReport, Pace, RaceReport};
-use crate::race::{LaneKind, Race, TOKENS};
+use crate::race::{LaneKind, Race, TOKENS, nothing_to_race};
 use crate::text::sanitise_line;
 use crate::tui::action::Action;
 use crate::tui::effect::Effect;
@@ -172,10 +172,6 @@ impl Racing {
     }
 }
 
-fn nothing_to_race(why: Option<&str>) -> String {
-    format!("there is no draft, so nothing to race: {}", why.unwrap_or("the pair has none"))
-}
-
 impl App {
     /// Race for `prompt` by itself, or for the last question where it is empty.
     pub(super) fn ask_race(&mut self, prompt: String, repeats: usize) -> Vec<Effect> {
@@ -187,10 +183,6 @@ impl App {
             self.say(Level::Warning, "the model is not loaded yet");
             return Vec::new();
         };
-        if self.measuring {
-            self.say(Level::Warning, "the cost is being measured; a race has to wait for that");
-            return Vec::new();
-        }
         if model.draft.is_none() {
             let what = nothing_to_race(model.draft_missing.as_deref());
             self.say(Level::Warning, what);
@@ -411,8 +403,9 @@ mod tests {
         assert!(app.notice.as_ref().unwrap().1.starts_with("nothing was asked yet"));
         app.measuring = true;
         assert!(submit(&mut app, "/race x").is_empty());
-        assert!(app.notice.as_ref().unwrap().1.starts_with("the cost is being measured"));
+        assert!(app.notice.as_ref().unwrap().1.starts_with("/race has to wait"));
         app.measuring = false;
+        app.composer.set("");
         let mut ready = app.model().unwrap().clone();
         ready.draft = None;
         happen(&mut app, Event::Engine(EngineEvent::ModelReady(Box::new(ready))));

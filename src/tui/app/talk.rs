@@ -11,6 +11,17 @@ use crate::tui::effect::Effect;
 use crate::tui::transcript::{Answer, Item, Note, Transcript};
 use std::path::{Path, PathBuf};
 
+/// A message that was sent in the place of another. What it replaces is kept until an answer to
+/// it begins, so that a request that fails before costs nothing.
+#[derive(Debug, Clone)]
+pub(super) struct Replacement {
+    /// The turn whose message it replaces, counted from 0.
+    turn: usize,
+    text: String,
+    /// What the screen showed from that turn on.
+    items: Vec<Item>,
+}
+
 impl App {
     /// Let `change` happen to the conversation; the effect writes it down.
     pub(super) fn change(&mut self, change: Change) -> Option<Effect> {
@@ -18,31 +29,54 @@ impl App {
     }
 
     /// Say `text` and ask the engine for an answer. An edited message takes its own place; what
-    /// came after it is gone.
+    /// came after it is gone when the answer begins.
     pub(super) fn ask(&mut self, text: String) -> Vec<Effect> {
         self.ask_as(text, self.generate.clone())
     }
 
     /// The same, answered as `how` says; its prompt is not used.
     pub(super) fn ask_as(&mut self, text: String, how: Generate) -> Vec<Effect> {
-        let changes = match self.editing.take() {
+        let mut effects = Vec::new();
+        match self.editing.take() {
             Some(turn) => {
-                self.transcript.cut(turn);
-                self.conversation.edit(turn, text.clone())
+                let items = self.transcript.cut(turn);
+                self.replacement = Some(Replacement { turn, text: text.clone(), items });
             }
-            None => vec![Change::User { text: text.clone() }],
-        };
-        let mut effects: Vec<Effect> =
-            changes.into_iter().filter_map(|change| self.change(change)).collect();
+            None => effects.extend(self.change(Change::User { text: text.clone() })),
+        }
         self.transcript.items.push(Item::User(Note::new(text)));
-        effects.push(self.request(self.conversation.messages(), how));
+        effects.extend(self.request(how));
         effects
+    }
+
+    /// An answer begins: what the message before it replaces is gone now.
+    pub(super) fn replace(&mut self) -> Vec<Effect> {
+        let Some(Replacement { turn, text, .. }) = self.replacement.take() else {
+            return Vec::new();
+        };
+        let changes = self.conversation.edit(turn, text);
+        changes.into_iter().filter_map(|change| self.change(change)).collect()
+    }
+
+    /// The message in the place of another gets no answer: all is as it was, and the message can
+    /// be sent again.
+    fn put_back(&mut self, replacement: Replacement) {
+        let Replacement { turn, text, items } = replacement;
+        self.transcript.undo();
+        self.transcript.items.extend(items);
+        if self.composer.is_blank() {
+            self.composer.set(&text);
+            self.editing = Some(turn);
+        }
     }
 
     /// Ask for another answer to the last message. The earlier one is gone when this one begins.
     pub(super) fn retry(&mut self) -> Vec<Effect> {
         if self.conversation.turns.is_empty() {
             self.say(Level::Warning, "there is no message to answer again");
+            return Vec::new();
+        }
+        if !self.can_ask() {
             return Vec::new();
         }
         // The same seed would give the same answer.
@@ -54,9 +88,9 @@ impl App {
         };
         self.transcript.take_back_answer();
         let how = self.generate.clone();
-        let effect = self.request(self.conversation.messages_for_retry(), how);
+        let effect = self.request(how);
         self.say(Level::Info, what);
-        vec![effect]
+        effect.into_iter().collect()
     }
 
     /// What asks `text` outside of the conversation, with its instructions.
@@ -66,15 +100,49 @@ impl App {
         system.into_iter().chain([ChatMessage::new(Role::User, text)]).collect()
     }
 
-    fn request(&mut self, messages: Vec<ChatMessage>, how: Generate) -> Effect {
+    /// Ask for an answer to the last message. While the model is loaded that waits here: an engine
+    /// that has it could only be told to leave it by ending the load.
+    fn request(&mut self, how: Generate) -> Option<Effect> {
         self.notice = None;
         self.walk = None;
         self.scroll.follow();
         self.transcript.items.push(Item::Answer(Box::default()));
         self.running = Some(Running { phase: Phase::Waiting, stopping: false });
-        let prompt = Prompt::Messages(messages);
-        let generate = Generate { prompt, ..how };
-        Effect::Send(Box::new(EngineCommand::Generate(Box::new(generate))))
+        self.held = Some(Box::new(how));
+        self.model()?;
+        self.send_held()
+    }
+
+    /// Send what waits for the model.
+    pub(super) fn send_held(&mut self) -> Option<Effect> {
+        let how = self.held.take()?;
+        let prompt = Prompt::Messages(self.asked_messages());
+        let generate = Generate { prompt, ..*how };
+        Some(Effect::Send(Box::new(EngineCommand::Generate(Box::new(generate)))))
+    }
+
+    /// The messages up to the one that is asked, without an earlier answer to it. They belong to
+    /// the model that is loaded when they are sent.
+    fn asked_messages(&self) -> Vec<ChatMessage> {
+        let Some(Replacement { turn, text, .. }) = &self.replacement else {
+            return self.conversation.messages_for_retry();
+        };
+        let mut replaced = self.conversation.clone();
+        for change in self.conversation.edit(*turn, text.clone()) {
+            replaced.apply(&change);
+        }
+        replaced.messages()
+    }
+
+    /// What waits for the model is not asked; the model is loaded all the same.
+    pub(super) fn take_back_held(&mut self) -> Vec<Effect> {
+        let kept = match self.composer.is_blank() {
+            true => String::new(),
+            false => format!(", {} recalls the message", self.keymap.hint(Action::Up)),
+        };
+        let effect = self.give_back_prompt();
+        self.say(Level::Info, format!("nothing is asked{kept}; the model is still being loaded"));
+        effect.into_iter().collect()
     }
 
     /// Take back the last message and its answer; the message goes into the composer.
@@ -138,6 +206,22 @@ impl App {
         };
         let what = format!("{send} sends it in its place, {leave} leaves it{what}");
         self.say(Level::Info, what);
+    }
+
+    /// An edit is over when nothing of the message is left.
+    pub(super) fn watch_edit(&mut self) {
+        if self.composer.is_blank() {
+            self.leave_edit();
+        }
+    }
+
+    /// What is written does not take the place of a message any more.
+    pub(super) fn leave_edit(&mut self) {
+        if let Some(turn) = self.editing.take() {
+            let number = turn + 1;
+            let what = format!("message {number} stays; what is written now is a new message");
+            self.say(Level::Info, what);
+        }
     }
 
     /// Take over what was written in the editor.
@@ -273,11 +357,16 @@ impl App {
         self.tell(Level::Warning, what);
     }
 
-    /// What was asked failed. An answer that has begun stays, marked; an earlier answer that
-    /// this one did not replace yet comes back; else the message goes back into the composer,
-    /// so that nothing typed is lost.
+    /// What was asked failed, or is taken back. An answer that has begun stays, marked; an earlier
+    /// answer, or turns, that this one did not replace yet come back; else the message goes back
+    /// into the composer, so that nothing typed is lost.
     pub(super) fn give_back_prompt(&mut self) -> Option<Effect> {
         self.running.take()?;
+        self.held = None;
+        if let Some(replacement) = self.replacement.take() {
+            self.put_back(replacement);
+            return None;
+        }
         let answer = self.transcript.last_answer_mut().filter(|it| it.finished.is_none())?;
         if !answer.ids.is_empty() {
             let (reason, totals) = (FinishReason::Failed, answer.stats.totals(0, 0, 0));

@@ -135,6 +135,81 @@ fn an_earlier_message_is_edited() {
     assert_eq!(app.conversation.turns.len(), 3);
 }
 
+/// Until an answer to the other message begins, all that it replaces is there: a request that
+/// fails costs nothing, on the screen and in the file.
+#[test]
+fn an_edit_that_fails_costs_nothing() {
+    let mut app = ready_app();
+    ask(&mut app, "one");
+    ask(&mut app, "two");
+    let (before, shown) = (app.conversation.clone(), app.transcript.items.len());
+    submit(&mut app, "/edit 1");
+    app.composer.set("");
+    let effects = submit(&mut app, "please fail");
+    let Some(EngineCommand::Generate(generate)) = sent(&effects) else { panic!("nothing asked") };
+    let asked = ChatMessage::new(Role::User, "please fail");
+    assert_eq!(generate.prompt, Prompt::Messages(vec![asked]));
+    assert_eq!(app.transcript.items.len(), 2);
+    let failed = play(Some(EngineCommand::Generate(generate))).remove(0);
+    let effects = [effects, happen(&mut app, Event::Engine(failed))].concat();
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Record(_))), "{effects:?}");
+    assert_eq!(app.conversation, before);
+    assert_eq!(app.transcript.items.len(), shown + 1, "and the failure");
+    assert_eq!(app.composer.text(), "please fail");
+    // It is still an edit, and an engine that ends loses nothing either.
+    assert_eq!(app.editing, Some(0));
+    act(&mut app, Action::Submit);
+    happen(&mut app, Event::EngineEnded);
+    assert_eq!((app.conversation.clone(), app.editing), (before, Some(0)));
+    assert_eq!(app.transcript.items.len(), shown + 1);
+    for event in play(None) {
+        happen(&mut app, Event::Engine(event));
+    }
+    app.composer.set("");
+    ask(&mut app, "uno");
+    let said: Vec<&str> = app.conversation.turns.iter().map(|turn| turn.user.as_str()).collect();
+    assert_eq!((said, app.transcript.items.len()), (vec!["uno"], 2));
+}
+
+/// An edit is over where nothing is left of the message, or another is recalled: what is written
+/// then replaces nothing.
+#[test]
+fn an_edit_ends_with_its_text() {
+    let leave: [fn(&mut App); 3] = [
+        |app| drop(act(app, Action::DeleteToStart)),
+        |app| drop(act(app, Action::Up)),
+        |app| drop(happen(app, Event::Edited(Ok(String::new())))),
+    ];
+    for leave in leave {
+        let mut app = ready_app();
+        ask(&mut app, "one");
+        ask(&mut app, "two");
+        submit(&mut app, "/edit 1");
+        press(&mut app, KeyCode::Char('!'), KeyModifiers::NONE);
+        act(&mut app, Action::Left);
+        assert_eq!((app.composer.text().as_str(), app.editing), ("one!", Some(0)));
+        act(&mut app, Action::LineEnd);
+        leave(&mut app);
+        assert_eq!(app.editing, None);
+        assert!(app.notice.as_ref().unwrap().1.starts_with("message 1 stays"));
+        app.composer.set("");
+        ask(&mut app, "three");
+        assert_eq!(app.conversation.turns.len(), 3);
+    }
+}
+
+/// A message that was found again is a new one.
+#[test]
+fn a_search_ends_an_edit() {
+    let mut app = ready_app();
+    ask(&mut app, "one and two");
+    submit(&mut app, "/edit");
+    app.composer.set("one");
+    act(&mut app, Action::Search);
+    assert_eq!((app.composer.text().as_str(), app.editing), ("one and two", None));
+    assert!(app.notice.as_ref().unwrap().1.starts_with("message 1 stays"));
+}
+
 #[test]
 fn a_search_says_what_it_finds() {
     let mut app = ready_app();
@@ -443,6 +518,111 @@ fn ctrl_c_ends_loading() {
     assert_eq!(app.engine, EngineState::Ended);
 }
 
+/// A message waits here for the model: to take it back leaves the loading alone.
+#[test]
+fn a_message_waits_for_the_model_and_can_be_taken_back() {
+    let mut app = new_app();
+    assert!(sent(&submit(&mut app, "hello")).is_none());
+    assert!(app.running.is_some());
+    assert!(submit(&mut app, "and more").is_empty());
+    app.composer.set("");
+    let taken_back = [Effect::Record(Change::Cut { turns: 0 })];
+    assert_eq!(act(&mut app, Action::Back), taken_back);
+    assert_eq!((app.composer.text().as_str(), app.running), ("hello", None));
+    assert!(matches!(app.engine, EngineState::Loading { .. }));
+    assert!(app.transcript.items.is_empty());
+    act(&mut app, Action::Submit);
+    assert_eq!(act(&mut app, Action::Interrupt), taken_back);
+    act(&mut app, Action::Submit);
+    // What is changed meanwhile is for the next one.
+    submit(&mut app, "/temp 0.5");
+    let asked: Vec<Effect> =
+        play(None).into_iter().flat_map(|event| happen(&mut app, Event::Engine(event))).collect();
+    let Some(EngineCommand::Generate(generate)) = sent(&asked) else { panic!("{asked:?}") };
+    let hello = ChatMessage::new(Role::User, "hello");
+    assert_eq!(generate.prompt, Prompt::Messages(vec![hello]));
+    assert_eq!(generate.sampling.temperature, 0.0);
+    for event in play(Some(EngineCommand::Generate(generate))) {
+        happen(&mut app, Event::Engine(event));
+    }
+    assert!(app.transcript.last_answer().unwrap().finished.is_some());
+}
+
+/// What waits for a model goes to that one with its own ids, or, where it cannot be loaded, back.
+#[test]
+fn what_waits_is_for_the_model_that_comes() {
+    let mut app = ready_app();
+    ask(&mut app, "one");
+    submit(&mut app, "/pair other");
+    assert!(sent(&submit(&mut app, "two")).is_none());
+    let mut failed = app.clone();
+    happen(&mut failed, Event::EngineEnded);
+    assert_eq!((failed.composer.text().as_str(), failed.running), ("two", None));
+    let Some(EngineEvent::ModelReady(mut other)) = play(None).pop() else { panic!("not ready") };
+    other.target.name = "another".into();
+    let effects = happen(&mut app, Event::Engine(EngineEvent::ModelReady(other)));
+    let Some(EngineCommand::Generate(generate)) = sent(&effects) else { panic!("nothing asked") };
+    let Prompt::Messages(messages) = generate.prompt else { panic!("no messages") };
+    assert_eq!(messages.len(), 3);
+    assert!(messages.iter().all(|message| message.ids.is_none()), "{messages:?}");
+}
+
+/// A retry and an edit wait too, and cost nothing when they are taken back.
+#[test]
+fn what_waits_replaces_nothing_yet() {
+    let mut app = ready_app();
+    ask(&mut app, "one");
+    ask(&mut app, "two");
+    let (before, shown) = (app.conversation.clone(), app.transcript.items.len());
+    submit(&mut app, "/pair other");
+    assert!(submit(&mut app, "/retry").is_empty());
+    assert!(act(&mut app, Action::Back).is_empty());
+    submit(&mut app, "/edit 1");
+    assert_eq!(sent(&act(&mut app, Action::Submit)), None);
+    assert!(act(&mut app, Action::Back).is_empty());
+    assert_eq!((app.composer.text().as_str(), app.editing), ("one", Some(0)));
+    assert_eq!((app.conversation, app.transcript.items.len()), (before, shown));
+}
+
+/// Nothing is asked of an engine that is not there.
+#[test]
+fn without_a_model_nothing_is_asked_again() {
+    let mut app = ready_app();
+    ask(&mut app, "one");
+    happen(&mut app, Event::EngineEnded);
+    assert!(submit(&mut app, "/retry").is_empty());
+    assert!(app.running.is_none());
+    assert!(app.notice.as_ref().unwrap().1.starts_with("no model is loaded"));
+}
+
+/// A measurement is stopped as an answer is, and nothing is asked meanwhile.
+#[test]
+fn a_measurement_can_be_stopped() {
+    for stop in [Action::Back, Action::Interrupt] {
+        let mut app = ready_app();
+        assert!(sent(&submit(&mut app, "/cost")).is_some());
+        assert!(submit(&mut app, "hello").is_empty());
+        assert_eq!(app.composer.text(), "hello");
+        assert!(app.notice.as_ref().unwrap().1.starts_with("the cost is being measured"));
+        app.composer.set("");
+        assert!(submit(&mut app, "/undo").is_empty());
+        assert_eq!(app.composer.text(), "/undo");
+        app.composer.set("");
+        assert_eq!(act(&mut app, stop), [Effect::Cancel]);
+        assert!(app.busy(), "until the engine says so");
+        let message = Message { level: Level::Error, message: "stopped".into(), hint: None };
+        happen(&mut app, Event::Engine(EngineEvent::Error(message)));
+        assert!(app.transcript.items.is_empty(), "no failure");
+        assert_eq!(app.notice.as_ref().unwrap().1, "the measurement was stopped");
+        ask(&mut app, "hello");
+        // One that fails by itself is told.
+        submit(&mut app, "/cost");
+        let message = Message { level: Level::Error, message: "no memory".into(), hint: None };
+        happen(&mut app, Event::Engine(EngineEvent::Error(message)));
+        assert!(matches!(app.transcript.items.last(), Some(Item::Notice(Level::Error, _))));
+    }
+}
+
 #[test]
 fn sending_waits_for_the_answer_but_commands_that_may_do_not() {
     let mut app = ready_app();
@@ -544,6 +724,39 @@ fn only_plain_steps_are_the_measure_of_speed() {
     (0..1000).for_each(|_| steps.add(900));
     steps.add(10);
     assert_eq!((steps.count(), steps.median_us()), (64, Some(900.0)));
+}
+
+/// An answer is compared with the plain steps of its own time and model, whatever comes later.
+#[test]
+fn verdicts_do_not_drift() {
+    let mut app = ready_app();
+    let compared = |app: &App| -> Vec<Option<f64>> {
+        app.transcript.answers().map(|(_, answer)| app.plain_us(answer)).collect()
+    };
+    app.generate.block_size = BlockSize::Fixed(4);
+    ask(&mut app, "code");
+    assert_eq!(compared(&app), [None]);
+    // Where none was known, the first that is known holds.
+    app.generate.mode = Mode::Baseline;
+    ask(&mut app, "code");
+    let plain = app.plain.median_us();
+    assert!(plain.is_some());
+    assert_eq!(compared(&app), [plain; 2]);
+    (0..64).for_each(|_| app.plain.add(3_000));
+    ask_partly(&mut app, "code", 7);
+    assert_eq!(compared(&app), [plain, plain, Some(3_000.0)], "the last one goes on");
+    let finished =
+        EngineEvent::RunFinished { reason: FinishReason::Cancelled, totals: Totals::default() };
+    happen(&mut app, Event::Engine(finished));
+    // Another model is slower.
+    submit(&mut app, "/pair other");
+    for event in play(None) {
+        happen(&mut app, Event::Engine(event));
+    }
+    (0..64).for_each(|_| app.plain.add(90_000));
+    app.generate.mode = Mode::Speculative;
+    ask(&mut app, "code");
+    assert_eq!(compared(&app), [plain, plain, Some(3_000.0), Some(90_000.0)]);
 }
 
 #[test]

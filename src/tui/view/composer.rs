@@ -3,7 +3,7 @@
 use super::paint::Canvas;
 use crate::tui::app::{App, REPLAY_KEYS};
 use crate::tui::theme::Role;
-use crate::tui::wrap;
+use crate::tui::wrap::{self, Piece, Row};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::widgets::Widget;
@@ -17,13 +17,15 @@ const NAME: usize = 29;
 pub fn draw(buffer: &mut Buffer, area: Rect, app: &mut App) -> Position {
     let style = |role| app.dress.theme.style(role);
     let mut canvas = Canvas::new(buffer, area);
-    canvas.rule(0, &[], app);
-    let prompt = if app.running.is_some() { Role::Muted } else { Role::User };
+    let editing = app.editing.map(|turn| format!("editing message {}", turn + 1));
+    let title: Row = editing.map(|text| Piece::new(text, style(Role::Title))).into_iter().collect();
+    canvas.rule(0, &title, app);
+    let prompt = if app.busy() { Role::Muted } else { Role::User };
     canvas.text(1, 1, app.dress.glyphs.prompt, style(prompt));
     if app.composer.area.is_empty() {
         let hint = if app.replay.is_some() {
             REPLAY_KEYS
-        } else if app.running.is_some() {
+        } else if app.busy() {
             "you can write the next message meanwhile"
         } else {
             "write a message, or / for commands"

@@ -31,11 +31,13 @@ pub fn rows(cells: usize, app: &App) -> Vec<Row> {
     rows
 }
 
-/// What the blocks of this session cost and brought.
+/// What the blocks of this session cost and brought; those of a model that is not in use any more
+/// are left out.
 pub fn seen(cells: usize, app: &App) -> Vec<Row> {
     let style = |role| app.dress.theme.style(role);
     let muted = style(Role::Muted);
-    let rounds = app.transcript.answers().flat_map(|(_, answer)| &answer.rounds);
+    let answers = app.transcript.answers().filter(|(_, answer)| answer.model == app.models);
+    let rounds = answers.flat_map(|(_, answer)| &answer.rounds);
     let lengths = by_length(rounds);
     let mut rows = vec![vec![
         Piece::new("By block length", style(Role::Strong)),
@@ -157,6 +159,8 @@ fn share_row(share: f64, cells: usize, app: &App) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tui::app::Event;
+    use crate::tui::testing::*;
 
     #[test]
     fn rounds_are_summed_by_length() {
@@ -172,5 +176,22 @@ mod tests {
         let four = lengths[1].1;
         assert_eq!((four.rounds, four.committed, four.us), (2, 6, 40));
         assert_eq!(four.tok_s(), 150_000.0);
+    }
+
+    /// Passes of one model say nothing of another's.
+    #[test]
+    fn rounds_of_the_model_before_are_left_out() {
+        let mut app = ready_app();
+        ask(&mut app, "show me some code");
+        assert!(seen(60, &app).len() > 3);
+        submit(&mut app, "/pair other");
+        for event in play(None) {
+            happen(&mut app, Event::Engine(event));
+        }
+        assert_eq!(seen(60, &app).last().unwrap()[0].text, "no round yet");
+        submit(&mut app, "/mode baseline");
+        ask(&mut app, "hello");
+        let rows = seen(60, &app);
+        assert!(rows.len() == 3 && rows[2][0].text.starts_with("    1 "), "{rows:?}");
     }
 }

@@ -6,6 +6,7 @@ use crate::event::Round;
 use crate::stats::RunStats;
 use crate::tui::app::App;
 use crate::tui::theme::Role;
+use crate::tui::transcript::Answer;
 use crate::tui::wrap::{self, Break, Piece, Row};
 
 /// One round's time in `cells`: draft, verify, other, each with its own fill.
@@ -47,9 +48,9 @@ pub fn time_legend(round: &Round, app: &App) -> Row {
 }
 
 /// τ of a run on a scale from 0 to `most`, with a mark where drafting starts to pay.
-pub fn tau_bar(stats: &RunStats, most: usize, cells: usize, app: &App) -> Row {
+pub fn tau_bar(answer: &Answer, most: usize, cells: usize, app: &App) -> Row {
     let scale = most.max(2) as f64;
-    let (full, empty) = bar(stats.tau() / scale, cells, app);
+    let (full, empty) = bar(answer.stats.tau() / scale, cells, app);
     let filled = full.chars().count();
     let mut symbols: Vec<(String, Role)> = full
         .chars()
@@ -57,7 +58,7 @@ pub fn tau_bar(stats: &RunStats, most: usize, cells: usize, app: &App) -> Row {
         .chain(empty.chars().map(|c| (c.to_string(), Role::Axis)))
         .collect();
     debug_assert_eq!(symbols.len(), cells.max(filled));
-    if let Some(even) = break_even(stats, app) {
+    if let Some(even) = break_even(answer, app) {
         let at = (even / scale * cells as f64).round() as usize;
         if let Some(symbol) = symbols.get_mut(at) {
             *symbol = (app.dress.glyphs.bar[2].to_string(), Role::BreakEven);
@@ -67,18 +68,19 @@ pub fn tau_bar(stats: &RunStats, most: usize, cells: usize, app: &App) -> Row {
 }
 
 /// τ at which drafting pays, where a plain step's time is known.
-pub fn break_even(stats: &RunStats, app: &App) -> Option<f64> {
-    stats.break_even_tau(app.plain.median_us()?)
+pub fn break_even(answer: &Answer, app: &App) -> Option<f64> {
+    answer.stats.break_even_tau(app.plain_us(answer)?)
 }
 
 /// Whether it pays, in words.
-pub fn verdict(stats: &RunStats, app: &App) -> Piece {
+pub fn verdict(answer: &Answer, app: &App) -> Piece {
+    let stats = &answer.stats;
     let style = |role| app.dress.theme.style(role);
     let times = app.dress.glyphs.times;
     if stats.speculative.0 == 0 {
         return Piece::new("plain decoding: one token a round", style(Role::Muted));
     }
-    let Some(speedup) = app.plain.median_us().and_then(|plain| stats.speedup(plain)) else {
+    let Some(speedup) = app.plain_us(answer).and_then(|plain| stats.speedup(plain)) else {
         return Piece::new("no plain step seen yet to compare with", style(Role::Muted));
     };
     match speedup {

@@ -253,8 +253,8 @@ fn pays_section(answer: &Answer, cells: usize, app: &App) -> Vec<Row> {
         answer.rounds.iter().rev().take(WINDOW).for_each(|round| last.add(round));
         figures.push(Piece::new(format!(", {:.2} in the last {WINDOW}", last.tau()), muted));
     }
-    let mut verdict = vec![gauges::verdict(stats, app)];
-    if let Some(even) = gauges::break_even(stats, app) {
+    let mut verdict = vec![gauges::verdict(answer, app)];
+    if let Some(even) = gauges::break_even(answer, app) {
         let mark = format!("  {} ", app.dress.glyphs.bar[2]);
         verdict.push(Piece::new(mark, style(Role::BreakEven)));
         verdict.push(Piece::new(format!("pays from {even:.2}"), muted));
@@ -262,7 +262,7 @@ fn pays_section(answer: &Answer, cells: usize, app: &App) -> Vec<Row> {
     let most = gauges::most(app, &answer.rounds);
     let mut rows = vec![
         vec![Piece::new("Does it pay?", style(Role::Strong))],
-        gauges::tau_bar(stats, most, cells, app),
+        gauges::tau_bar(answer, most, cells, app),
         figures,
         verdict,
     ];

@@ -38,7 +38,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App) {
             time(round)
         );
         let x = canvas.text(0, y, &line, style(Role::Text));
-        let speed = app.plain.median_us().and_then(|plain| stats.speedup(plain));
+        let speed = app.plain_us(answer).and_then(|plain| stats.speedup(plain));
         if let Some(speed) = speed {
             let role = if speed < 0.98 { Role::Loss } else { Role::Gain };
             canvas.text(x + 2, y, &format!("{speed:.2}{}", app.dress.glyphs.times), style(role));
@@ -51,7 +51,8 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App) {
     }
     let plain = match app.plain.median_us() {
         Some(us) => format!(
-            "A plain step takes {} (median of the last {}); speeds are relative to it.",
+            "A plain step takes {} (median of the last {}); an answer's speed is relative to what one \
+             took when it ended.",
             time(us),
             app.plain.count()
         ),

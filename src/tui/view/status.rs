@@ -1,7 +1,7 @@
 //! The first and the last row.
 
 use super::paint::{Canvas, bar, dotted};
-use crate::event::{BlockSize, Level, Mode};
+use crate::event::{Level, Mode, ModelReady};
 use crate::tui::action::Action;
 use crate::tui::app::{App, CROWDED, EngineState, Phase, RaceStage};
 use crate::tui::theme::Role;
@@ -21,9 +21,10 @@ pub fn title(canvas: &mut Canvas<'_>, app: &App) {
         parts.push(text(format!("{} {detail}{threads}", model.device)));
     }
     if app.race.is_none() {
-        parts.push(mode(app));
+        parts.extend(mode(model, app));
     }
-    if app.generate.sampling.temperature > 0.0 {
+    // What is recorded was made with another.
+    if app.generate.sampling.temperature > 0.0 && app.replay.is_none() {
         parts.push(text(format!("temperature {}", app.generate.sampling.temperature)));
     }
     let mut left = vec![Piece::new(" dflash-chat  ", style(Role::Title))];
@@ -51,14 +52,18 @@ pub fn title(canvas: &mut Canvas<'_>, app: &App) {
     canvas.right(0, &context);
 }
 
-fn mode(app: &App) -> Piece {
-    let style = app.dress.theme.style(Role::Text);
-    let name = app.generate.mode.name();
-    match (app.generate.mode, app.generate.block_size) {
-        (Mode::Baseline, _) => Piece::new(name, style),
-        (_, BlockSize::Auto) => Piece::new(format!("{name}, block auto"), style),
-        (_, BlockSize::Fixed(n)) => Piece::new(format!("{name}, block {n}"), style),
-    }
+/// How answers are made, whatever was asked for: without a draft there are plain steps only.
+fn mode(model: Option<&ModelReady>, app: &App) -> Option<Piece> {
+    let (mode, block_size) = app.decoding()?;
+    // A recording may not tell which networks there were.
+    let told = |model: &ModelReady| !model.is_replay() || model.draft_missing.is_some();
+    let no_draft = model.is_some_and(|model| model.draft.is_none() && told(model));
+    let text = match mode {
+        _ if no_draft => format!("{}, no draft", Mode::Baseline.name()),
+        Mode::Baseline => mode.name().into(),
+        Mode::Speculative => format!("{}, block {block_size}", mode.name()),
+    };
+    Some(Piece::new(text, app.dress.theme.style(Role::Text)))
 }
 
 fn context(app: &App, with_bar: bool) -> Row {
@@ -147,6 +152,9 @@ fn state(app: &App) -> Row {
     }
     let Some(running) = app.running else {
         return match &app.engine {
+            EngineState::Ready(_) if app.measuring => {
+                word(&format!("measuring{ellipsis}"), Role::Text)
+            }
             EngineState::Ready(_) => word("ready", Role::Ok),
             EngineState::Loading { stage, done, total } if *total > 0 => {
                 let percent = 100.0 * *done as f64 / *total as f64;
@@ -181,8 +189,7 @@ fn hints(app: &App) -> Vec<(String, &'static str)> {
         return vec![("any key".into(), "stops")];
     }
     let raced = app.race.as_ref().map(|racing| racing.goes_on());
-    let hints: &[(Action, &'static str)] = match (raced, app.walk.is_some(), app.running.is_some())
-    {
+    let hints: &[(Action, &'static str)] = match (raced, app.walk.is_some(), app.busy()) {
         (Some(false), ..) => &[
             (Action::Back, "back to the chat"),
             (Action::PageUp, "scroll"),
@@ -194,6 +201,9 @@ fn hints(app: &App) -> Vec<(String, &'static str)> {
             (Action::WordRight, "next round"),
             (Action::Up, "answer before"),
         ],
+        (None, false, true) if app.waits_for_model() => {
+            &[(Action::Back, "take it back"), (Action::Explain, "explain"), (Action::Help, "help")]
+        }
         (Some(true), ..) | (_, _, true) => {
             &[(Action::Back, "stop"), (Action::Explain, "explain"), (Action::Help, "help")]
         }

@@ -180,18 +180,17 @@ fn time_row(canvas: &mut Canvas<'_>, y: usize, round: &Round, app: &App) {
 /// τ, the mark from which it pays, and the verdict.
 fn pays(canvas: &mut Canvas<'_>, y: usize, answer: &Answer, app: &App) {
     let style = |role| app.dress.theme.style(role);
-    let stats = &answer.stats;
     let tau = app.dress.glyphs.tau;
-    canvas.text(1, y, &format!("{tau} {:.2}", stats.tau()), style(Role::Tau));
+    canvas.text(1, y, &format!("{tau} {:.2}", answer.stats.tau()), style(Role::Tau));
     let mut words = vec![Piece::new("  ", style(Role::Muted))];
-    if let Some(even) = gauges::break_even(stats, app) {
+    if let Some(even) = gauges::break_even(answer, app) {
         words.push(Piece::new(app.dress.glyphs.bar[2], style(Role::BreakEven)));
         words.push(Piece::new(format!(" pays from {even:.2}  "), style(Role::Muted)));
     }
-    words.push(gauges::verdict(stats, app));
+    words.push(gauges::verdict(answer, app));
     let most = gauges::most(app, &answer.rounds);
     let cells = canvas.width().saturating_sub(LEFT + wrap::row_width(&words) + 1);
-    let x = canvas.row(LEFT, y, &gauges::tau_bar(stats, most, cells.min(40), app));
+    let x = canvas.row(LEFT, y, &gauges::tau_bar(answer, most, cells.min(40), app));
     canvas.row(x, y, &words);
 }
 

@@ -283,8 +283,8 @@ fn a_walked_token_is_marked_and_its_round_shown() {
 #[test]
 fn a_loss_is_said() {
     let mut app = ready_app();
-    ask(&mut app, "hello");
     (0..64).for_each(|_| app.plain.add(3_000));
+    ask(&mut app, "hello");
     let screen = grid(&drawn(&mut app, 120, 40));
     assert!(screen.contains("slower than plain"), "{screen}");
 }
@@ -373,6 +373,58 @@ fn every_size_is_drawn() {
             drawn(&mut app, width, height);
         }
     }
+}
+
+/// As long as a message is written in the place of another, the screen says so.
+#[test]
+fn an_edit_is_seen() {
+    let mut app = ready_app();
+    ask(&mut app, "one");
+    ask(&mut app, "two");
+    submit(&mut app, "/edit 1");
+    app.notice = None;
+    for (width, height) in SIZES {
+        let screen = grid(&drawn(&mut app, width, height));
+        assert!(screen.contains("─ editing message 1 ─"), "{screen}");
+    }
+    act(&mut app, Action::DeleteToStart);
+    assert!(!grid(&drawn(&mut app, 80, 24)).contains("editing message"));
+}
+
+/// The first row says how answers are made, not what was asked for.
+#[test]
+fn the_title_tells_the_mode_in_use() {
+    let title =
+        |app: &mut App| grid(&drawn(app, 120, 40)).lines().next().unwrap_or_default().to_string();
+    let mut app = ready_app();
+    let mut ready = app.model().unwrap().clone();
+    ready.draft = None;
+    ready.draft_missing = Some("it was not asked for".into());
+    let event = crate::event::EngineEvent::ModelReady(Box::new(ready.clone()));
+    happen(&mut app, Event::Engine(event));
+    assert!(title(&mut app).contains("baseline, no draft"), "{}", title(&mut app));
+
+    // Of a recording the mode is what was recorded, and what it does not tell is not shown.
+    let mut app = new_app();
+    app.generate.sampling.temperature = 0.7;
+    let prompt = String::new();
+    app.replay = Some(crate::tui::app::Replay { prompt, rounds: 0, speed: 1.0, paused: false });
+    ready.engine = "replay".into();
+    ready.draft_missing = None;
+    ready.ctx_limit = 0;
+    happen(&mut app, Event::Engine(crate::event::EngineEvent::ModelReady(Box::new(ready))));
+    let first = title(&mut app);
+    assert!(!first.contains("speculative") && !first.contains("context"), "{first}");
+    let generate = crate::event::Generate {
+        block_size: crate::event::BlockSize::Fixed(4),
+        ..Default::default()
+    };
+    let command = crate::event::EngineCommand::Generate(Box::new(generate));
+    for event in play(Some(command)).into_iter().take(20) {
+        happen(&mut app, Event::Engine(event));
+    }
+    let first = title(&mut app);
+    assert!(first.contains("speculative, block 4") && !first.contains("0.7"), "{first}");
 }
 
 #[test]

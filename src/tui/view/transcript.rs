@@ -260,8 +260,8 @@ fn footer_row(app: &App, answer: &Answer, room: usize) -> Row {
             if totals.drafted > 0 {
                 parts.push(muted(format!("{} {:.2}", app.dress.glyphs.tau, totals.tau)));
                 // The rounds of an earlier session are not known any more.
-                if answer.stats.speculative.0 > 0 && app.plain.median_us().is_some() {
-                    parts.push(gauges::verdict(&answer.stats, app));
+                if answer.stats.speculative.0 > 0 && app.plain_us(answer).is_some() {
+                    parts.push(gauges::verdict(answer, app));
                 }
             }
             if totals.ttft_us > 0 {

@@ -9,8 +9,9 @@ use std::ops::Range;
 
 /// More metadata entries or tensors than any real file has.
 const MAX_ENTRIES: u64 = 1 << 16;
-/// More strings in an array than any tokenizer has entries or merges.
-const MAX_STRINGS: usize = 1 << 22;
+/// More values in an array than any tokenizer has entries or merges. In memory a value takes more
+/// than in the file: a byte becomes an integer of eight, an empty string three of them.
+const MAX_ARRAY: usize = 1 << 22;
 /// Longest key or tensor name.
 const MAX_NAME: u64 = 256;
 /// Most dimensions of a tensor.
@@ -119,7 +120,18 @@ fn parse_tensors(
         };
         info.range = start + info.range.start..end;
     }
+    check_overlap(&places, reader.bytes.len().saturating_sub(start))?;
     Ok(places)
+}
+
+/// Refuse tensors that take more than the `room` that the file has for them all. Each of them is
+/// read into memory of its own, so that a small file could ask for any amount.
+fn check_overlap(places: &BTreeMap<String, TensorInfo>, room: usize) -> Result<()> {
+    let sum = places.values().fold(0usize, |sum, info| sum.saturating_add(info.range.len()));
+    if sum > room {
+        bail!("its tensors overlap: {sum} bytes in all, in {room}; the file is damaged");
+    }
+    Ok(())
 }
 
 /// The type of a tensor from its number in `ggml.h`.
@@ -214,15 +226,15 @@ impl<'a> Reader<'a> {
 
     /// Pass over `n` values.
     fn array(&mut self, kind: Kind, n: usize) -> Result<Range<usize>> {
+        if n > MAX_ARRAY {
+            bail!("an array of {n} values; the file is damaged");
+        }
         let start = self.at;
         match kind.width() {
             Some(width) => {
                 self.skip(n.checked_mul(width).context("an array is too long")?)?;
             }
             None if kind == Kind::Text => {
-                if n > MAX_STRINGS {
-                    bail!("an array of {n} strings; the file is damaged");
-                }
                 for _ in 0..n {
                     self.string(u64::MAX)?;
                 }
