@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The version of the files that this program writes; it reads all up to it.
 pub(super) const VERSION: u32 = 1;
@@ -130,7 +131,13 @@ pub(super) fn read(file: &mut File, id: &str, path: &Path) -> Result<Contents> {
 /// Lock a file for this program. False if another holds it; where the file system has no locks,
 /// there is nobody to ask.
 pub(super) fn lock(file: &File) -> bool {
-    !matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+    let taken = || !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+    // A lock that this program gave up lives on for a moment in a child that it is just starting.
+    taken()
+        || (0..5).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            taken()
+        })
 }
 
 /// Make a folder that only its owner sees.
