@@ -6,10 +6,12 @@ use crate::catalog::fit::{self, free_on_device};
 use crate::catalog::{self, Store};
 use crate::chat::store::Store as Conversations;
 use crate::engine::load::{DEFAULT_CONTEXT, LoadRequest};
+use crate::event::Prompt;
 use crate::text::sanitise_line;
-use crate::tui::{self, PairChoice, ScreenOptions};
+use crate::tui::{self, OwnSettings, PairChoice, ScreenOptions};
 use anyhow::Result;
 use clap::Args;
+use std::collections::BTreeMap;
 
 /// Options of the chat.
 #[derive(Debug, Clone, Args)]
@@ -42,6 +44,7 @@ pub fn run(args: &ChatArgs) -> Result<()> {
     let options = ScreenOptions {
         notices,
         pairs: choices(&asked),
+        own: own_settings(&asked),
         sessions: Some(asked.paths.sessions()),
         resume: args.resume,
         history: Some(asked.paths.data.join("prompts.jsonl")),
@@ -91,6 +94,19 @@ fn choices(asked: &Asked) -> Vec<PairChoice> {
             name: pair.name.clone(),
             about: format!("{}, {} ({})", pair.title, pair.licence, store.state(pair).name()),
             fits: free.is_none_or(|free| fit::warning(pair, free, context, quantise).is_none()),
+        })
+        .collect()
+}
+
+/// The settings that come with each pair.
+fn own_settings(asked: &Asked) -> BTreeMap<String, OwnSettings> {
+    let names = catalog::pairs().iter().map(|pair| pair.name.clone());
+    names
+        .chain([asked.pair()])
+        .map(|name| {
+            let with = asked.with_pair(&name);
+            let generate = with.generate(Prompt::Messages(Vec::new()));
+            (name, OwnSettings { generate, system: with.system() })
         })
         .collect()
 }

@@ -28,7 +28,7 @@ mod transcript;
 mod view;
 mod wrap;
 
-pub use app::{PairChoice, Replay};
+pub use app::{OwnSettings, PairChoice, Replay};
 pub use caps::{Caps, ColorChoice, Depth, GlyphChoice};
 pub use events::EventSource;
 pub use run::{EngineRequest, ScreenOptions, new_app, run, run_loop};

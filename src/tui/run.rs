@@ -1,6 +1,6 @@
 //! The loop: drain everything that happened, update, do the effects, draw once.
 
-use super::app::{App, Event, PairChoice, Replay, Start, update};
+use super::app::{App, Event, OwnSettings, PairChoice, Replay, Start, update};
 use super::caps::{Caps, ColorChoice, Depth, GlyphChoice};
 use super::editor;
 use super::effect::Effect;
@@ -51,6 +51,8 @@ pub struct ScreenOptions {
     pub notices: Vec<String>,
     /// The pairs that `/pair` offers.
     pub pairs: Vec<PairChoice>,
+    /// The settings that come with each of them.
+    pub own: BTreeMap<String, OwnSettings>,
     /// A recording that the engine plays, in the place of a chat.
     pub replay: Option<Replay>,
     /// A playlist that runs by itself until a key is pressed.
@@ -117,6 +119,7 @@ pub fn new_app(options: &ScreenOptions) -> Result<App> {
         keymap,
         history: options.history.as_deref().map(history::load).unwrap_or_default(),
         pairs: options.pairs.clone(),
+        own: options.own.clone(),
         replay: options.replay.clone(),
         demo: options.demo.clone(),
     }))

@@ -11,6 +11,7 @@ use crate::engine::scripted::{Script, ScriptedEngine};
 use crate::engine::{CancelToken, Engine, EventSink};
 use crate::event::{EngineCommand, EngineEvent, Generate};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// An app whose engine has not said anything yet.
@@ -25,6 +26,7 @@ pub fn new_app() -> App {
         keymap: Keymap::built_in(),
         history: Vec::new(),
         pairs: Vec::new(),
+        own: BTreeMap::new(),
         replay: None,
         demo: None,
     })

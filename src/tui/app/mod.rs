@@ -6,6 +6,7 @@ mod engine;
 mod input;
 mod mouse;
 mod offers;
+mod pair;
 mod picker;
 mod race;
 mod replay;
@@ -14,6 +15,7 @@ mod walk;
 
 pub use demo::Demo;
 pub use mouse::{Selection, Shown};
+pub use pair::OwnSettings;
 pub use picker::{PairChoice, Picker};
 pub use race::{Racing, Stage as RaceStage};
 pub use replay::{KEYS as REPLAY_KEYS, Replay};
@@ -33,7 +35,7 @@ use crate::chat::store::Listing;
 use crate::event::*;
 use crate::record::demo::Playlist;
 use crate::stats::Spread;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 /// What happened.
@@ -220,6 +222,8 @@ pub struct App {
     pub picker: Option<Picker>,
     /// The pairs that can be chosen.
     pub pairs: Vec<PairChoice>,
+    /// The settings that come with a pair, by its name.
+    pub own: BTreeMap<String, OwnSettings>,
     /// The recording, where one plays in the place of a model.
     pub replay: Option<Replay>,
     /// The race that is shown in the place of the conversation.
@@ -285,6 +289,8 @@ pub struct Start {
     pub history: Vec<String>,
     /// The pairs that can be chosen.
     pub pairs: Vec<PairChoice>,
+    /// The settings that come with a pair, by its name.
+    pub own: BTreeMap<String, OwnSettings>,
     /// A recording to play.
     pub replay: Option<Replay>,
     /// A playlist to run.
@@ -317,6 +323,7 @@ impl App {
             overlay: None,
             picker: None,
             pairs: start.pairs,
+            own: start.own,
             replay: start.replay,
             race: None,
             demo: start.demo.map(Demo::new),

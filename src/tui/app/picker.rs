@@ -1,7 +1,7 @@
 //! Choosing from a list: themes, shown as they are chosen, pairs, and conversations, which are
 //! found by typing.
 
-use super::{App, EngineState};
+use super::App;
 use crate::chat::store::{Listing, Summary};
 use crate::chat::template::environment::strftime;
 use crate::event::Level;
@@ -299,18 +299,6 @@ impl App {
                 found.map(|it| Effect::Open(it.id.clone())).into_iter().collect()
             }
         }
-    }
-
-    /// Ask for another engine.
-    pub(super) fn load_pair(&mut self, pair: String) -> Vec<Effect> {
-        let stage = format!("starting {pair}");
-        self.asked_pair = pair.clone();
-        self.engine = EngineState::Loading { stage, done: 0, total: 0 };
-        self.measure_context();
-        self.verify_cost = None;
-        self.measuring = false;
-        self.plain = super::PlainSteps::default();
-        vec![Effect::StartEngine(pair)]
     }
 }
 
