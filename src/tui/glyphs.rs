@@ -1,5 +1,7 @@
 //! Marks: what carries meaning where colour does not.
 
+use crate::text::blanks_shown;
+
 /// The marks of a screen. All are one cell wide in the terminals that the set is meant for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // Named by what they mark.
@@ -30,6 +32,14 @@ pub struct Glyphs {
     pub bar: [&'static str; 3],
     /// Eight heights of a column.
     pub columns: [&'static str; 8],
+}
+
+impl Glyphs {
+    /// A token's text with the blanks at its start visible, and on one line.
+    pub fn visible(&self, text: &str) -> String {
+        let blank = if self.horizontal == "-" { "_" } else { "␣" };
+        blanks_shown(text, blank).replace('⏎', self.newline)
+    }
 }
 
 /// Marks for terminals with Unicode.

@@ -11,6 +11,7 @@ mod editor;
 mod effect;
 mod events;
 mod frame;
+mod ghosts;
 pub mod glyphs;
 mod highlight;
 mod history;

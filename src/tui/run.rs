@@ -21,7 +21,8 @@ use ratatui::backend::CrosstermBackend;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::BufWriter;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 /// How the screen starts.
 #[derive(Debug, Clone, Default)]
@@ -280,6 +281,23 @@ struct World {
     /// The engines of a race.
     lanes: Option<Lanes>,
     shelf: Shelf,
+}
+
+/// How long leaving waits for an engine to notice.
+const LEAVE: Duration = Duration::from_millis(300);
+
+impl Drop for World {
+    /// An engine ends between two passes, and a pass over a long prompt may take long: whoever
+    /// leaves has the terminal back before.
+    fn drop(&mut self) {
+        let engines = (self.engine.take(), self.lanes.take());
+        let (ended, wait) = mpsc::channel();
+        std::thread::spawn(move || {
+            drop(engines);
+            let _ = ended.send(());
+        });
+        let _ = wait.recv_timeout(LEAVE);
+    }
 }
 
 impl World {

@@ -157,6 +157,15 @@ impl Answer {
         (index < self.tokens.len()).then_some(index)
     }
 
+    /// The token that byte `at` of a piece of its text belongs to, and where in the piece its own
+    /// text ends. The piece stands at byte `source`.
+    pub fn token_in(&self, piece: &str, source: usize, at: usize) -> Option<(usize, usize)> {
+        let token = self.token_at(source + at)?;
+        let end = (self.tokens[token].end - source).clamp(at + 1, piece.len());
+        let end = (end..=piece.len()).find(|&i| piece.is_char_boundary(i));
+        Some((token, end.unwrap_or(piece.len())))
+    }
+
     /// Its text's rows.
     pub fn rows(&mut self, look: Look<'_>) -> &[Row] {
         self.rendered.rows(&self.text, look)

@@ -7,6 +7,7 @@ use crate::tui::effect::Effect;
 use crate::tui::wrap::{Row, width};
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position, Rect};
+use std::borrow::Cow;
 use unicode_segmentation::UnicodeSegmentation;
 
 /// Rows a notch of the wheel scrolls.
@@ -21,6 +22,8 @@ pub struct Shown {
     pub top: usize,
     /// Where its text begins, in cells from the left.
     pub indent: usize,
+    /// Cells that its text may take.
+    pub width: usize,
 }
 
 /// A place in the transcript: row from its beginning, cell from the left of the text.
@@ -95,9 +98,14 @@ impl App {
     }
 
     /// The entry at row `row` of the transcript, and its pieces there as they were drawn.
-    fn row_at(&self, row: usize) -> Option<(usize, &Row)> {
+    fn row_at(&self, row: usize) -> Option<(usize, Cow<'_, Row>)> {
         let (item, row) = self.scroll.entry_at(row)?;
-        Some((item, self.transcript.items.get(item)?.drawn_rows().get(row)?))
+        let row = self.transcript.items.get(item)?.drawn_rows().get(row)?;
+        let shown = match self.transcript.answer(item) {
+            Some(answer) => self.shown_row(answer, row, self.shown.width),
+            None => Cow::Borrowed(row),
+        };
+        Some((item, shown))
     }
 
     fn selected_text(&self, selection: Selection) -> String {
@@ -124,7 +132,7 @@ impl App {
     fn open_token(&mut self, (row, column): Place) {
         let Some((item, pieces)) = self.row_at(row) else { return };
         let mut at = 0;
-        for piece in pieces {
+        for piece in pieces.iter() {
             let end = at + width(&piece.text);
             if column < end {
                 let before: usize = piece
@@ -207,6 +215,38 @@ mod tests {
         let walk = app.walk.expect("a token is there");
         let answer = app.transcript.answer(walk.item).unwrap();
         assert!(answer.token_range(walk.token).contains(&27));
+    }
+
+    /// Rejected drafts that are shown move what stands behind them; they are no part of the text.
+    #[test]
+    fn a_click_behind_a_ghost_opens_the_token_that_is_there() {
+        let mut app = drawn_app();
+        let rows = |app: &App| {
+            (0..12)
+                .filter_map(|row| Some((row, app.row_at(row)?.1.into_owned())))
+                .collect::<Vec<(usize, Row)>>()
+        };
+        let before = rows(&app);
+        app.ghosts = true;
+        let after = rows(&app);
+        let ghosts = |row: &Row| row.iter().filter(|piece| piece.source.is_none()).count();
+        let (row, shown) = after
+            .iter()
+            .zip(&before)
+            .find(|(after, before)| ghosts(&after.1) > ghosts(&before.1))
+            .map(|(after, _)| after)
+            .expect("a draft was rejected");
+        let mut column = 0;
+        for piece in shown {
+            app.walk = None;
+            app.open_token((*row, column));
+            let opened = app.walk.map(|walk| {
+                let answer = app.transcript.answer(walk.item).unwrap();
+                answer.token_range(walk.token).contains(&piece.source.unwrap())
+            });
+            assert_eq!(opened, piece.source.map(|_| true), "{piece:?}");
+            column += width(&piece.text);
+        }
     }
 
     /// B42: the mouse at the edge, outside, and before anything was drawn.

@@ -2,7 +2,6 @@
 
 use crate::event::Round;
 use crate::slots::{self, Fate, Slot};
-use crate::text::blanks_shown;
 use crate::tui::app::App;
 use crate::tui::glyphs::Glyphs;
 use crate::tui::theme::Role;
@@ -44,7 +43,7 @@ pub fn mark(fate: Fate, app: &App) -> Style {
 /// The slots of the shown round, the anchor first. What is not known yet of a round that is
 /// under way is a blank to be filled.
 pub fn shown(round: &Round, app: &App) -> Vec<Slot> {
-    let show = |text: &str| visible(text, app);
+    let show = |text: &str| app.dress.glyphs.visible(text);
     let Some(phase) = app.phase() else { return slots::slots(round, show) };
     let mut slots = slots::slots_in(round, phase, show);
     let blank = app.dress.glyphs.bar[1].repeat(3);
@@ -62,10 +61,4 @@ pub fn words(round: &Round, app: &App) -> (String, String) {
     let committed = round.committed.len();
     let s = if committed == 1 { "" } else { "s" };
     (slots::in_words(round), format!(" = {committed} token{s}"))
-}
-
-/// A token's text with the blanks at its start visible.
-pub fn visible(text: &str, app: &App) -> String {
-    let blank = if app.dress.glyphs.horizontal == "-" { "_" } else { "␣" };
-    blanks_shown(text, blank).replace('⏎', app.dress.glyphs.newline)
 }

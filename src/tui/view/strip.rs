@@ -2,7 +2,7 @@
 
 use super::gauges;
 use super::paint::{Canvas, column, time};
-use super::slots::{glyph, mark, role, shown, visible, words};
+use super::slots::{glyph, mark, role, shown, words};
 use super::{cost, side};
 use crate::event::{Outcome, Round};
 use crate::slots::{Fate, Slot, drafts_are};
@@ -165,7 +165,7 @@ fn marks(canvas: &mut Canvas<'_>, y: usize, round: &Round, app: &App) {
             Outcome::Plain => Role::Plain,
         };
         x += 1;
-        x = canvas.text(x, y, &visible(&token.text, app), app.dress.theme.style(role));
+        x = canvas.text(x, y, &app.dress.glyphs.visible(&token.text), app.dress.theme.style(role));
     }
 }
 

@@ -36,7 +36,7 @@ pub fn draw(canvas: &mut Canvas<'_>, app: &mut App) {
         }
         None => top,
     };
-    app.shown = Shown { area: canvas.area(), top, indent: INDENT };
+    app.shown = Shown { area: canvas.area(), top, indent: INDENT, width };
     let mut first = 0;
     for (index, item_height) in heights.into_iter().enumerate() {
         let end = first + item_height;
@@ -135,22 +135,17 @@ pub fn draw_row(
     y: usize,
 ) {
     let mut x = 0;
-    let limit = canvas.width();
-    for piece in row {
+    for piece in app.shown_row(answer, row, canvas.width()).iter() {
         let Some(source) = piece.source else {
             x = canvas.text(x, y, &piece.text, piece.style);
             continue;
         };
         let mut at = 0;
         while at < piece.text.len() {
-            let Some(token) = answer.token_at(source + at) else {
+            let Some((token, end)) = answer.token_in(&piece.text, source, at) else {
                 x = canvas.text(x, y, &piece.text[at..], piece.style);
                 break;
             };
-            let end = answer.tokens[token].end - source;
-            let end = end.clamp(at + 1, piece.text.len());
-            let end = (end..=piece.text.len()).find(|&i| piece.text.is_char_boundary(i));
-            let end = end.unwrap_or(piece.text.len());
             let style = token_style(app, index, answer, token, piece.style);
             // Blanks before a word carry no underline: it would look like text.
             let text = &piece.text[at..end];
@@ -159,43 +154,8 @@ pub fn draw_row(
             x = canvas.text(x, y, &text[..text.len() - word.len()], blanks);
             x = canvas.text(x, y, word, style);
             at = end;
-            let complete = source + at == answer.tokens[token].end;
-            if app.ghosts && complete {
-                x = ghost(canvas, app, answer, token, x, y, limit - trailing(row, piece, at));
-            }
         }
     }
-}
-
-/// Cells that the rest of a row needs.
-fn trailing(row: &Row, piece: &Piece, at: usize) -> usize {
-    let after = row.iter().skip_while(|other| !std::ptr::eq(*other, piece)).skip(1);
-    wrap::width(&piece.text[at..]) + after.map(|piece| wrap::width(&piece.text)).sum::<usize>()
-}
-
-/// The rejected draft behind the correction that replaced it, where the row has room.
-fn ghost(
-    canvas: &mut Canvas<'_>,
-    app: &App,
-    answer: &Answer,
-    token: usize,
-    x: usize,
-    y: usize,
-    limit: usize,
-) -> usize {
-    let span = answer.tokens[token];
-    let draft = match (span.outcome, span.round) {
-        (Outcome::Correction, Some(round)) => {
-            answer.rounds.get(round).and_then(|round| round.drafted.get(round.accepted))
-        }
-        _ => None,
-    };
-    let Some(draft) = draft else { return x };
-    let text = super::slots::visible(&draft.text, app);
-    if x + wrap::width(&text) > limit {
-        return x;
-    }
-    canvas.text(x, y, &text, app.dress.theme.style(Role::Ghost))
 }
 
 fn token_style(app: &App, item: usize, answer: &Answer, token: usize, base: Style) -> Style {
