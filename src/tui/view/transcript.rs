@@ -197,45 +197,49 @@ fn walked_row(app: &mut App, look: Look<'_>) -> Option<usize> {
     rows.iter().rposition(|row| starts_at(row).is_some_and(|at| at <= start))
 }
 
-/// What an answer cost and brought; parts that do not fit are left out, the last first.
+/// What an answer cost and brought; where not all fits, the verdict stays longest.
 fn footer_row(app: &App, answer: &Answer, room: usize) -> Row {
     let style = |role| app.dress.theme.style(role);
     let muted = |text: String| Piece::new(text, style(Role::Muted));
+    // Each with its rank: where there is no room for all, the least important ones go first.
     let mut parts = Vec::new();
     match &answer.finished {
-        None => parts.push(muted(progress(app))),
+        None => parts.push((0, muted(progress(app)))),
         Some((reason, totals)) => {
             match reason {
                 FinishReason::Eos => {}
                 FinishReason::Cancelled | FinishReason::Failed => {
-                    parts.push(Piece::new(reason.name(), style(Role::Warning)));
+                    parts.push((0, Piece::new(reason.name(), style(Role::Warning))));
                 }
-                reason => parts.push(Piece::new(reason.name(), style(Role::Info))),
+                reason => parts.push((0, Piece::new(reason.name(), style(Role::Info)))),
             }
             let s = if totals.tokens == 1 { "" } else { "s" };
-            parts.push(muted(format!("{} token{s}", totals.tokens)));
+            parts.push((2, muted(format!("{} token{s}", totals.tokens))));
             if totals.rounds > 0 {
-                parts.push(muted(format!("{:.1} tok/s", totals.decode_tok_s)));
+                parts.push((3, muted(format!("{:.1} tok/s", totals.decode_tok_s))));
             }
             if totals.drafted > 0 {
-                parts.push(muted(format!("{} {:.2}", app.dress.glyphs.tau, totals.tau)));
+                parts.push((4, muted(format!("{} {:.2}", app.dress.glyphs.tau, totals.tau))));
                 // The rounds of an earlier session are not known any more.
                 if answer.stats.speculative.0 > 0 && app.plain_us(answer).is_some() {
-                    parts.push(gauges::verdict(answer, app));
+                    parts.push((1, gauges::verdict(answer, app)));
                 }
             }
             if totals.ttft_us > 0 {
-                parts.push(muted(format!("first after {}", time(totals.ttft_us as f64))));
+                parts.push((5, muted(format!("first after {}", time(totals.ttft_us as f64)))));
             }
             if let (prompt @ 1.., reused) = answer.prompt_tokens {
-                parts.push(muted(format!("prompt {prompt}, {reused} reused")));
+                parts.push((6, muted(format!("prompt {prompt}, {reused} reused"))));
             }
         }
     }
-    while parts.len() > 1 && wrap::row_width(&dotted(parts.clone(), app)) > room {
-        parts.pop();
+    let row =
+        |parts: &[(u8, Piece)]| dotted(parts.iter().map(|(_, piece)| piece.clone()).collect(), app);
+    while parts.len() > 1 && wrap::row_width(&row(&parts)) > room {
+        let least = parts.iter().map(|(rank, _)| *rank).max();
+        parts.retain(|(rank, _)| Some(*rank) != least);
     }
-    dotted(parts, app)
+    row(&parts)
 }
 
 /// What the answer in progress is waiting for.
