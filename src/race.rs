@@ -50,6 +50,18 @@ pub enum Verdict {
     },
 }
 
+impl Verdict {
+    /// Of several verdicts the one with the highest counts.
+    pub fn badness(&self) -> u8 {
+        match self {
+            Verdict::Identical { .. } => 0,
+            Verdict::NearTie { .. } => 1,
+            Verdict::NotComparable { .. } => 2,
+            Verdict::Mismatch { .. } => 3,
+        }
+    }
+}
+
 impl std::fmt::Display for Verdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -66,7 +66,7 @@ impl RaceReport {
                 decode_tok_s: spread(&|race| race.lanes[i].stats.decode_tok_s()),
                 speedup: spread(&|race| race.speedup(i).unwrap_or(0.0)),
                 verdict: verdicts
-                    .max_by_key(badness)
+                    .max_by_key(Verdict::badness)
                     .unwrap_or_else(|| Verdict::NotComparable { why: "nothing was run".into() }),
             }
         };
@@ -81,15 +81,6 @@ impl RaceReport {
     /// Lanes whose answer differs from the first lane's where it must not.
     pub fn mismatches(&self) -> usize {
         self.lanes.iter().filter(|lane| matches!(lane.verdict, Verdict::Mismatch { .. })).count()
-    }
-}
-
-fn badness(verdict: &Verdict) -> u8 {
-    match verdict {
-        Verdict::Identical { .. } => 0,
-        Verdict::NearTie { .. } => 1,
-        Verdict::NotComparable { .. } => 2,
-        Verdict::Mismatch { .. } => 3,
     }
 }
 

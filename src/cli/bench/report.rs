@@ -82,18 +82,9 @@ pub fn keep_worse(kept: &mut Vec<Verdict>, repeat: Vec<Verdict>) {
         return;
     }
     for (kept, new) in kept.iter_mut().zip(repeat) {
-        if badness(&new) > badness(kept) {
+        if new.badness() > kept.badness() {
             *kept = new;
         }
-    }
-}
-
-fn badness(verdict: &Verdict) -> u8 {
-    match verdict {
-        Verdict::Identical { .. } => 0,
-        Verdict::NearTie { .. } => 1,
-        Verdict::NotComparable { .. } => 2,
-        Verdict::Mismatch { .. } => 3,
     }
 }
 
