@@ -132,6 +132,17 @@ impl ModelReady {
     pub fn is_replay(&self) -> bool {
         self.engine == "replay"
     }
+
+    /// Whether this machine's CPU computes.
+    pub fn is_on_cpu(&self) -> bool {
+        self.is_exact() || self.device == "candle-cpu"
+    }
+
+    /// Whether a row has the same bits whatever rows stand beside it (this program's kernels), so
+    /// that any difference between an answer with a draft and one without is a defect.
+    pub fn is_exact(&self) -> bool {
+        self.device == "cpu"
+    }
 }
 
 /// What a person wants to know of one network.
@@ -583,6 +594,16 @@ impl ChatMessage {
     /// A message without known ids.
     pub fn new(role: Role, content: impl Into<String>) -> Self {
         ChatMessage { role, content: content.into(), ids: None }
+    }
+
+    /// An answer that ended for `reason`, with its ids where they say what its text says: the end
+    /// token is the template's to write, and a stop string may have cut the text within a token.
+    pub fn answer(content: &str, ids: &[u32], reason: Option<&FinishReason>) -> Self {
+        let ids = match (reason, ids) {
+            (Some(FinishReason::Stop), _) => None,
+            (Some(FinishReason::Eos), [ids @ .., _]) | (_, ids) => Some(ids.to_vec()),
+        };
+        ChatMessage { role: Role::Assistant, content: content.into(), ids }
     }
 }
 

@@ -91,12 +91,6 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// The ids that a next turn's prompt holds for this answer: without the end token.
-    pub fn answer_ids(&self) -> Vec<u32> {
-        let end = usize::from(self.reason == Some(FinishReason::Eos));
-        self.ids[..self.ids.len().saturating_sub(end)].to_vec()
-    }
-
     /// Take one event into account.
     pub fn add(&mut self, event: &EngineEvent) {
         match event {

@@ -32,79 +32,123 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-/// Cargo builds the example beside the program.
-fn collector() -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_dflash-chat")).with_file_name("examples").join("collect")
+/// The pipeline's steps for a tiny target, in a folder of their own.
+struct Pipeline {
+    python: String,
+    target: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Pipeline {
+    /// For a model of `tests/fixtures/models`; `None` without a Python that can train.
+    fn of(target: &str) -> Option<Pipeline> {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models");
+        let folder = tempfile::tempdir().unwrap();
+        Some(Pipeline { python: python()?, target: models.join(target), folder })
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn script(&self, name: &str) -> Command {
+        let mut command = Command::new(&self.python);
+        command.arg(training().join(name));
+        command
+    }
+
+    /// Let the target answer `prompts.jsonl`.
+    fn collect(&self) {
+        // Cargo builds the example beside the program.
+        let program = Path::new(env!("CARGO_BIN_EXE_dflash-chat"));
+        run(Command::new(program.with_file_name("examples").join("collect"))
+            .arg("--target")
+            .arg(&self.target)
+            .arg("--prompts")
+            .arg(self.at("prompts.jsonl"))
+            .arg("--out")
+            .arg(self.at("part"))
+            .args(["--taps", "0,2", "--max-tokens", "40", "--lanes", "8"]));
+    }
+
+    /// Train, and evaluate on what was trained on: what a target with random weights says of one
+    /// prompt tells nothing of another, so the draft is asked what it was shown. Returns τ and
+    /// steps at every checkpoint so far.
+    fn train(&self, minutes: &str, more: &[&str]) -> Vec<(f64, u64)> {
+        run(self
+            .script("train.py")
+            .arg("--target")
+            .arg(&self.target)
+            .arg("--data")
+            .arg(self.at("part"))
+            .arg("--held")
+            .arg(self.at("part"))
+            .arg("--out")
+            .arg(self.at("run"))
+            .args(["--layers", "1", "--block-size", "4", "--mask-token", "318"])
+            .args(["--minutes", minutes, "--blocks", "16", "--rate", "5e-3"])
+            .args(more));
+        let log = std::fs::read_to_string(self.at("run/log.jsonl")).unwrap();
+        let point = |line: &str| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            (line["tau"].as_f64().unwrap(), line["step"].as_u64().unwrap())
+        };
+        log.lines().map(point).collect()
+    }
+
+    fn export(&self) {
+        run(self.script("export.py").arg(self.at("run")).arg(self.at("draft")));
+    }
+
+    /// The program's own measurement with `draft`: nothing is lost. Returns τ over all prompts.
+    fn bench(&self, draft: &str, prompts: &[&str]) -> f64 {
+        let report = run(Command::new(env!("CARGO_BIN_EXE_dflash-chat"))
+            .args(["bench", "--repeat", "1", "--max-tokens", "40", "--block-size", "4"])
+            .args(["--quant", "none", "--format", "json", "--target"])
+            .arg(&self.target)
+            .arg("--draft")
+            .arg(self.at(draft))
+            .args(prompts));
+        let report: Value = serde_json::from_str(&report).unwrap();
+        let (mut tokens, mut rounds) = (0.0, 0.0);
+        for prompt in report["prompts"].as_array().unwrap() {
+            assert_eq!(prompt["verdicts"][0]["verdict"], "identical", "{draft}: {prompt}");
+            let said = prompt["tokens"].as_f64().unwrap();
+            tokens += said;
+            rounds += said / prompt["tau"].as_f64().unwrap();
+        }
+        tokens / rounds
+    }
+}
+
+fn training() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("training")
 }
 
 #[test]
 fn a_tiny_target_gets_a_draft() {
-    let Some(python) = python() else { return };
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (training, target) = (root.join("training"), root.join("tests/fixtures/models/llama-tied"));
-    let dir = tempfile::tempdir().unwrap();
-    let at = |name: &str| dir.path().join(name);
-
-    let prompts = run(Command::new(&python).arg(training.join("prompts.py")).arg("20"));
+    let Some(pipeline) = Pipeline::of("llama-tied") else { return };
+    let prompts = run(pipeline.script("prompts.py").arg("20"));
     assert_eq!(prompts.lines().count(), 20);
-    std::fs::write(at("prompts.jsonl"), prompts).unwrap();
-    let collect = || {
-        run(Command::new(collector())
-            .arg("--target")
-            .arg(&target)
-            .arg("--prompts")
-            .arg(at("prompts.jsonl"))
-            .arg("--out")
-            .arg(at("part"))
-            .args(["--taps", "0,2", "--max-tokens", "40", "--lanes", "8"]));
-    };
-    collect();
+    std::fs::write(pipeline.at("prompts.jsonl"), prompts).unwrap();
+    let collected = || std::fs::read(pipeline.at("part.jsonl")).unwrap();
+    pipeline.collect();
     // A second call finds everything done and changes nothing.
-    let before = std::fs::read(at("part.jsonl")).unwrap();
+    let before = collected();
     assert!(!before.is_empty());
-    collect();
-    assert_eq!(std::fs::read(at("part.jsonl")).unwrap(), before);
+    pipeline.collect();
+    assert_eq!(collected(), before);
 
-    // What a target with random weights says of one prompt tells nothing of another. So the
-    // draft is asked about the answers that it was shown: those it has to learn.
-    let train = |minutes: &str, rounded: &[&str]| {
-        run(Command::new(&python)
-            .arg(training.join("train.py"))
-            .arg("--target")
-            .arg(&target)
-            .arg("--data")
-            .arg(at("part"))
-            .arg("--held")
-            .arg(at("part"))
-            .arg("--out")
-            .arg(at("run"))
-            .args(["--layers", "1", "--block-size", "4", "--mask-token", "318"])
-            .args(["--minutes", minutes, "--blocks", "16", "--rate", "5e-3"])
-            .args(rounded))
-    };
-    train("0.05", &[]);
+    pipeline.train("0.05", &[]);
     // Asked for more, it goes on where it was; now with weights as they will be stored.
-    train("0.3", &["--rounded"]);
-    let log = std::fs::read_to_string(at("run/log.jsonl")).unwrap();
-    let log: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let tau = |line: &Value| line["tau"].as_f64().unwrap();
-    let (first, last) = (log.first().unwrap(), log.last().unwrap());
-    assert!(last["step"].as_u64() > first["step"].as_u64());
-    assert!(tau(last) > tau(first) + 0.5, "τ from {} to {}", tau(first), tau(last));
+    let points = pipeline.train("0.3", &["--rounded"]);
+    let (first, last) = (points[0], points[points.len() - 1]);
+    assert!(last.1 > first.1);
+    assert!(last.0 > first.0 + 0.5, "τ from {} to {}", first.0, last.0);
 
-    run(Command::new(&python).arg(training.join("export.py")).arg(at("run")).arg(at("draft")));
-    // The program drafts as well as the trainer says, from both forms, and loses nothing.
+    pipeline.export();
     for draft in ["draft", "draft/model.gguf"] {
-        let report = run(Command::new(env!("CARGO_BIN_EXE_dflash-chat"))
-            .args(["bench", "--limit", "3", "--repeat", "1", "--max-tokens", "40"])
-            .args(["--block-size", "4", "--quant", "none", "--format", "json", "--target"])
-            .arg(&target)
-            .arg("--draft")
-            .arg(at(draft)));
-        let report: Value = serde_json::from_str(&report).unwrap();
-        for prompt in report["prompts"].as_array().unwrap() {
-            assert_eq!(prompt["verdicts"][0]["verdict"], "identical", "{draft}: {prompt}");
-        }
+        pipeline.bench(draft, &["--limit", "3"]);
     }
 }
 
@@ -112,26 +156,16 @@ fn a_tiny_target_gets_a_draft() {
 /// program computes with.
 #[test]
 fn a_gemma_gets_a_draft() {
-    let Some(python) = python() else { return };
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (training, target) =
-        (root.join("training"), root.join("tests/fixtures/models/gemma4-text"));
-    let dir = tempfile::tempdir().unwrap();
-    let at = |name: &str| dir.path().join(name);
+    let Some(pipeline) = Pipeline::of("gemma4-text") else { return };
     let questions = ["Who are you?", "Name a river.", "2 + 3?", "Write a line.", "Is it late?"];
-    let lines = |key: &str, wrap: fn(&str) -> Value| -> String {
-        questions.iter().map(|q| format!("{}\n", json!({ key: wrap(q) }))).collect()
+    let lines = |line: fn(&str) -> Value| -> String {
+        questions.iter().map(|question| format!("{}\n", line(question))).collect()
     };
-    std::fs::write(at("prompts.jsonl"), lines("user", |q| json!(q))).unwrap();
-    std::fs::write(at("asked.jsonl"), lines("turns", |q| json!([q]))).unwrap();
-    run(Command::new(collector())
-        .arg("--target")
-        .arg(&target)
-        .arg("--prompts")
-        .arg(at("prompts.jsonl"))
-        .arg("--out")
-        .arg(at("part"))
-        .args(["--taps", "0,2", "--max-tokens", "40"]));
+    let prompts = lines(|question| json!({ "user": question }));
+    std::fs::write(pipeline.at("prompts.jsonl"), prompts).unwrap();
+    let asked = pipeline.at("asked.jsonl");
+    std::fs::write(&asked, lines(|question| json!({ "turns": [question] }))).unwrap();
+    pipeline.collect();
 
     // What was chosen without chance is what the distribution that is learned from points at.
     let script = r#"
@@ -150,46 +184,19 @@ for c in data.conversations:
         said, same = said + end - first, same + int((likeliest == c.ids[first:end]).sum())
 print(said, same)
 "#;
-    let text =
-        run(Command::new(&python).args(["-c", script]).arg(&training).arg(&target).arg(at("part")));
+    let text = run(Command::new(&pipeline.python)
+        .args(["-c", script])
+        .arg(training())
+        .arg(&pipeline.target)
+        .arg(pipeline.at("part")));
     let counts: Vec<usize> = text.split_whitespace().map(|x| x.parse().unwrap()).collect();
     assert!(counts[0] > 50 && counts[1] * 100 >= counts[0] * 98, "{text}");
 
-    run(Command::new(&python)
-        .arg(training.join("train.py"))
-        .arg("--target")
-        .arg(&target)
-        .arg("--data")
-        .arg(at("part"))
-        .arg("--held")
-        .arg(at("part"))
-        .arg("--out")
-        .arg(at("run"))
-        .args(["--layers", "1", "--block-size", "4", "--mask-token", "318", "--minutes", "0.1"])
-        .args(["--blocks", "16", "--rate", "5e-3"]));
-    let log = std::fs::read_to_string(at("run/log.jsonl")).unwrap();
-    let last: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
-    let trained = last["tau"].as_f64().unwrap();
-
-    run(Command::new(&python).arg(training.join("export.py")).arg(at("run")).arg(at("draft")));
-    let report = run(Command::new(env!("CARGO_BIN_EXE_dflash-chat"))
-        .args(["bench", "--repeat", "1", "--max-tokens", "40", "--block-size", "4"])
-        .args(["--quant", "none", "--format", "json", "--prompts"])
-        .arg(at("asked.jsonl"))
-        .arg("--target")
-        .arg(&target)
-        .arg("--draft")
-        .arg(at("draft")));
-    let report: Value = serde_json::from_str(&report).unwrap();
-    let (mut tokens, mut rounds) = (0.0, 0.0);
-    for prompt in report["prompts"].as_array().unwrap() {
-        assert_eq!(prompt["verdicts"][0]["verdict"], "identical", "{prompt}");
-        let said = prompt["tokens"].as_f64().unwrap();
-        tokens += said;
-        rounds += said / prompt["tau"].as_f64().unwrap();
-    }
+    let points = pipeline.train("0.1", &[]);
+    let trained = points[points.len() - 1].0;
+    pipeline.export();
     // Drafts of the same text, in other rounding.
-    let played = tokens / rounds;
+    let played = pipeline.bench("draft", &["--prompts", asked.to_str().unwrap()]);
     assert!(played > 1.2 && (played / trained - 1.0).abs() < 0.05, "{played} for {trained}");
 }
 
@@ -210,8 +217,7 @@ apart = (as_stored(w) - stored).abs() / w.abs().amax(1, keepdim=True)
 rounding = (w - stored).abs() / w.abs().amax(1, keepdim=True)
 print(apart.max().item(), rounding.max().item())
 "#;
-    let training = Path::new(env!("CARGO_MANIFEST_DIR")).join("training");
-    let text = run(Command::new(python).args(["-c", script]).arg(training));
+    let text = run(Command::new(python).args(["-c", script]).arg(training()));
     let figures: Vec<f64> = text.split_whitespace().map(|x| x.parse().unwrap()).collect();
     assert!(figures[0] < 1e-6 && figures[1] > 0.01, "{text}");
 }

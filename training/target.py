@@ -16,6 +16,10 @@ PARTS = {
 }
 
 
+# What Gemma's config.json may leave out.
+GEMMA_DEFAULTS = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "rms_norm_eps": 1e-6,
+                  "rope_theta": 1e6, "max_position_embeddings": 131072}
+
 # Where a decoder's tensors begin in safetensors; files that hold more than text have longer names.
 PREFIXES = ("model.", "language_model.model.", "model.language_model.")
 
@@ -44,8 +48,6 @@ class Target:
     def __init__(self, path):
         path = pathlib.Path(path)
         (self._open_gguf if path.suffix == ".gguf" else self._open_folder)(path)
-        if self.family in GEMMA:
-            self.embedding = self.embedding * self.config["hidden_size"] ** 0.5
 
     def _open_gguf(self, path):
         import gguf
@@ -85,29 +87,30 @@ class Target:
         self.embedding, self.norm = read("token_embd.weight"), read("output_norm.weight")
         self.head = read("output.weight") if "output.weight" in tensors else self.embedding
         self.softcap = key("final_logit_softcapping") or None
+        if self.family in GEMMA:
+            self._scale_embedding(torch.float32)
 
     def _open_folder(self, path):
         from safetensors import safe_open
 
-        c = json.loads((path / "config.json").read_text())
-        c = c.get("text_config", c)
-        self.family = family_of(c["model_type"])
+        whole = json.loads((path / "config.json").read_text())
+        text = whole.get("text_config", whole)
+        self.family = family_of(text["model_type"])
+        c = (GEMMA_DEFAULTS if self.family in GEMMA else {}) | text
         files = [safe_open(file, "pt") for file in sorted(path.glob("*.safetensors"))]
         where = {name: file for file in files for name in file.keys()}
-        prefix = next(prefix for prefix in PREFIXES if f"{prefix}embed_tokens.weight" in where)
+        prefix = next((prefix for prefix in PREFIXES if f"{prefix}embed_tokens.weight" in where), None)
+        if prefix is None:
+            raise SystemExit(f"{path} has no safetensors with a decoder's embedding (model.embed_tokens.weight)")
         rope = c.get("rope_parameters") or {}
         rope = rope.get("full_attention", rope)
-        # What Gemma's files may leave out.
-        gemma = self.family in GEMMA
-        heads = c.get("num_attention_heads", 8)
+        heads = c["num_attention_heads"]
         self.config = {
-            "hidden_size": c["hidden_size"], "intermediate_size": c["intermediate_size"], "num_attention_heads": heads,
-            "num_key_value_heads": c.get("num_key_value_heads", 4 if gemma else heads),
-            "head_dim": c.get("head_dim") or (256 if gemma else c["hidden_size"] // heads),
-            "rms_norm_eps": c.get("rms_norm_eps", 1e-6),
-            "rope_theta": c.get("rope_theta") or rope.get("rope_theta", 1e6 if gemma else 1e4),
-            "max_position_embeddings": c.get("max_position_embeddings", 131072),
-            "num_target_layers": c["num_hidden_layers"],
+            "hidden_size": c["hidden_size"], "intermediate_size": c["intermediate_size"],
+            "num_attention_heads": heads, "num_key_value_heads": c.get("num_key_value_heads", heads),
+            "head_dim": c.get("head_dim") or c["hidden_size"] // heads, "rms_norm_eps": c["rms_norm_eps"],
+            "rope_theta": rope.get("rope_theta") or c.get("rope_theta", 10000.0),
+            "max_position_embeddings": c["max_position_embeddings"], "num_target_layers": c["num_hidden_layers"],
         }
 
         def read(name):
@@ -120,6 +123,13 @@ class Target:
         head = next((name for name in ("lm_head.weight", "language_model.lm_head.weight") if name in where), None)
         self.head = read(head) if head else self.embedding
         self.softcap = c.get("final_logit_softcapping") or None
+        if self.family in GEMMA:
+            # The factor is rounded to the type that the model computes in.
+            dtype = c.get("dtype") or c.get("torch_dtype") or whole.get("dtype") or whole.get("torch_dtype") or "bfloat16"
+            self._scale_embedding(getattr(torch, dtype))
+
+    def _scale_embedding(self, dtype):
+        self.embedding = self.embedding * torch.tensor(self.config["hidden_size"] ** 0.5, dtype=dtype).float()
 
     def layer(self, i):
         """The tensors of layer `i` by the names that a draft's layer has; absent ones are left out.

@@ -130,7 +130,7 @@ def config(a, data, target):
     if a.start:
         c = read_config(a.start)
         own = c["dflash_config"]
-        # What it never proposed it does not know.
+        # Ids that it never proposed it does not know.
         own["draft_vocabulary"] = ranked(counts, a.vocabulary, own.get("draft_vocabulary", everything))
         if own["target_layer_ids"] != data.shape["taps"]:
             raise SystemExit(f"{a.start} reads layers {own['target_layer_ids']}, but {data.shape['taps']} were collected")
@@ -197,7 +197,9 @@ def main():
 
     # The learning rate follows the time spent; time in which other programs ran is not.
     clock = time.time if device == "cuda" else lambda: time.process_time() / a.threads
-    total, told, mean = a.minutes * 60, time.time(), torch.zeros(a.block_size - 1, device=device)
+    total, told = a.minutes * 60, time.time()
+    # How often each slot was right, over its last twenty steps or so.
+    mean, steps = torch.zeros(2, a.block_size - 1, device=device)
     if not state:
         checkpoint()
     since = done["seconds"]
@@ -219,7 +221,8 @@ def main():
         done["step"] += 1
         done["blocks"] += blocks.ids.shape[0] * blocks.ids.shape[1]
         done["seconds"] += clock() - start
-        mean[: size - 1].lerp_(right, 0.05)
+        steps[: size - 1] += 1
+        mean[: size - 1] += (right - mean[: size - 1]) / steps[: size - 1].clamp(max=20)
         if time.time() - told > 30:
             told = time.time()
             print(f"{done['seconds'] / 60:.1f} min  step {done['step']}  {done['blocks']} blocks  loss {value.item():.3f}  right "

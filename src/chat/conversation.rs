@@ -299,7 +299,8 @@ impl Conversation {
     }
 
     /// The messages for the engine. Answers of the same target bring their ids, so that they
-    /// are never tokenised again, unless a stop string cut their text; turns without an answer are left out, except the last.
+    /// are never tokenised again, unless a stop string cut their text; turns without an answer
+    /// are left out, except the last.
     pub fn messages(&self) -> Vec<ChatMessage> {
         let mut messages = Vec::new();
         messages.extend(self.system.as_ref().map(|text| ChatMessage::new(Role::System, text)));
@@ -331,16 +332,12 @@ impl Conversation {
 }
 
 impl Answer {
-    /// The answer as a message, with its ids if they are ids of `target` and say what it says.
+    /// The answer as a message, with its ids if they are ids of `target`.
     fn message(&self, target: &str) -> ChatMessage {
         let reason = self.finished.as_ref().map(|(reason, _)| reason);
-        // The end token is the template's to write.
-        let ended = reason == Some(&FinishReason::Eos);
-        let ids = &self.ids[..self.ids.len() - usize::from(ended && !self.ids.is_empty())];
-        // A stop string cuts the text where it begins, which may be within a token.
-        let same = self.models.target == target && reason != Some(&FinishReason::Stop);
-        let ids = same.then(|| ids.to_vec());
-        ChatMessage { role: Role::Assistant, content: self.text.clone(), ids }
+        let message = ChatMessage::answer(&self.text, &self.ids, reason);
+        let ids = message.ids.filter(|_| self.models.target == target);
+        ChatMessage { ids, ..message }
     }
 }
 

@@ -10,8 +10,7 @@ use super::{
 };
 use crate::engine::EngineHandle;
 use crate::event::{
-    ChatMessage, EngineCommand, EngineEvent, FinishReason, Mode, ModelReady, Prompt, Role,
-    VerifyCost,
+    ChatMessage, EngineCommand, EngineEvent, Mode, ModelReady, Prompt, Role, VerifyCost,
 };
 use crate::race::{Transcript, compare};
 use crate::stats::RunStats;
@@ -222,7 +221,7 @@ impl Bench {
         asked: &Asked,
         prompt: &BenchPrompt,
     ) -> Result<PromptResult> {
-        let exact = self.ready.device == "cpu";
+        let exact = self.ready.is_exact();
         let mut lanes = [Lane::default(), Lane::default()];
         let mut verdicts = Vec::new();
         for repeat in 0..args.repeat as usize {
@@ -274,11 +273,8 @@ impl Bench {
             }
             self.engine.send(EngineCommand::Generate(Box::new(run)));
             let transcript = self.collect(&mut stats)?;
-            let mut answer = ChatMessage::new(Role::Assistant, &transcript.text);
-            // The ids of an answer that a stop string cut may say more than its text.
-            let whole = transcript.reason != Some(FinishReason::Stop);
-            answer.ids = whole.then(|| transcript.answer_ids());
-            messages.push(answer);
+            let Transcript { text, ids, reason, .. } = &transcript;
+            messages.push(ChatMessage::answer(text, ids, reason.as_ref()));
             transcripts.push(transcript);
         }
         Ok((stats, transcripts))

@@ -39,7 +39,8 @@ pub struct ReplayArgs {
     /// What to print [default: on a terminal the screen, else text]
     #[arg(long, value_enum)]
     format: Option<ReplayFormat>,
-    /// Times the recorded speed, 1/256 (0.004) to 8; where slow enough to be read, draft and verify are played apart
+    /// Times the recorded speed, 1/256 (0.004) to 8; where slow enough to be read, draft and verify
+    /// are played apart
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = speed)]
     speed: f32,
     /// Write a round (1 is the first) as a picture instead

@@ -73,6 +73,14 @@ impl Worker {
         }
     }
 
+    /// How answers are decoded: without a draft by plain steps, whatever is asked for.
+    fn mode(&mut self, asked: &Generate) -> Mode {
+        match self.session.networks().block_size() {
+            ..=1 => Mode::Baseline,
+            _ => asked.mode,
+        }
+    }
+
     fn prompt_ids(&self, asked: &Generate, out: &mut EventSink) -> Result<Vec<u32>> {
         match &asked.prompt {
             Prompt::Ids(ids) => Ok(ids.clone()),
@@ -137,9 +145,10 @@ impl Worker {
         cancel: &CancelToken,
     ) -> Result<()> {
         let start = Instant::now();
+        let mode = self.mode(asked);
         let prompt = self.prompt_ids(asked, out).context("the prompt could not be prepared")?;
         let settings = RunSettings {
-            mode: asked.mode,
+            mode,
             block_size: asked.block_size,
             sampling: asked.sampling.clone(),
             seed: asked.seed,
@@ -149,7 +158,7 @@ impl Worker {
         };
         let reused_tokens = self.session.begin(&prompt, settings)?;
         out.emit(EngineEvent::RunStarted(Box::new(RunStarted {
-            mode: asked.mode,
+            mode,
             block_size: asked.block_size,
             prompt_ids: prompt,
             reused_tokens,

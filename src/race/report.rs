@@ -48,8 +48,7 @@ impl RaceReport {
     /// Sum up finished races of one prompt. `None` for none.
     pub fn new(prompt: &str, model: &ModelReady, races: &[Race]) -> Option<RaceReport> {
         let last = races.last()?;
-        // On the CPU every row is computed the same way whatever stands beside it.
-        let exact = model.device == "cpu";
+        let exact = model.is_exact();
         let lane = |i: usize| {
             let lane = &last.lanes[i];
             let spread = |figure: &dyn Fn(&Race) -> f64| {

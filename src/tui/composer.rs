@@ -114,13 +114,12 @@ impl Composer {
         }
     }
 
-    /// Insert pasted text as one edit; much of it, or what no terminal must be sent, as a mark
+    /// Insert pasted text, whose lines end with `\n`, as one edit; much of it, or what no terminal must be sent, as a mark
     /// that stands for it.
     pub fn paste(&mut self, text: &str) {
-        let text = text.replace("\r\n", "\n");
         self.chosen = Some(0);
         let small = text.lines().count() <= FOLD.0 && text.len() <= FOLD.1;
-        let shown = if small && is_shown(&text) { text } else { self.fold(text) };
+        let shown = if small && is_shown(text) { text.into() } else { self.fold(text.into()) };
         self.area.insert_str(shown);
     }
 

@@ -299,8 +299,8 @@ fn catch_up(file: &mut Appended, conversation: &Conversation) -> Result<()> {
         Change::System { text: conversation.system.clone() },
         Change::Models(Models::default()),
     ];
-    let all = from_nothing.into_iter().chain(conversation.changes());
-    all.into_iter().try_for_each(|change| file.append(&change))
+    let mut all = from_nothing.into_iter().chain(conversation.changes());
+    all.try_for_each(|change| file.append(&change))
 }
 
 fn now() -> u64 {

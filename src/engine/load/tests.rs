@@ -116,6 +116,11 @@ fn a_draft_that_cannot_be_fetched_leaves_plain_decoding() {
     assert_eq!(why.lines().count(), 1, "{why}");
     world.answer(engine.as_mut(), ids(9, Mode::Speculative));
     assert!(world.told.iter().any(|event| matches!(event, EngineEvent::RunFinished { .. })));
+    let started = world.told.iter().find_map(|event| match event {
+        EngineEvent::RunStarted(run) => Some(run.mode),
+        _ => None,
+    });
+    assert_eq!(started, Some(Mode::Baseline), "plain decoding is called so");
 
     // A target that cannot be fetched is another matter.
     let request = world.request("Qwen3-4B-Q4_K_M.gguf", None);

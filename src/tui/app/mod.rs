@@ -388,8 +388,7 @@ impl App {
     /// Whether this machine's CPU is busy with an answer, a measurement or a race.
     pub fn cpu_computes(&self) -> bool {
         let races = self.race.as_ref().is_some_and(|racing| racing.goes_on());
-        let on_cpu =
-            self.model().is_none_or(|model| matches!(model.device.as_str(), "cpu" | "candle-cpu"));
+        let on_cpu = self.model().is_none_or(ModelReady::is_on_cpu);
         (self.busy() || races) && on_cpu
     }
 

@@ -217,7 +217,7 @@ mod tests {
         assert!(answer.token_range(walk.token).contains(&27));
     }
 
-    /// Rejected drafts that are shown move what stands behind them; they are no part of the text.
+    /// Rejected drafts that are shown move what stands behind them; they open nothing.
     #[test]
     fn a_click_behind_a_ghost_opens_the_token_that_is_there() {
         let mut app = drawn_app();

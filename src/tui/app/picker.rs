@@ -115,14 +115,14 @@ impl App {
                 PairChoice { name: (*name).into(), about: about.into(), fits: true }
             })
             .collect();
-        let mut chosen = entries.iter().position(|entry| entry.name == self.dress.theme.name);
-        if chosen.is_none() {
+        let built_in = entries.iter().position(|entry| entry.name == self.dress.theme.name);
+        let chosen = built_in.unwrap_or_else(|| {
             let name = self.dress.theme.name.clone();
             entries.insert(0, PairChoice { name, about: "the one in use".into(), fits: true });
-            chosen = Some(0);
-        }
+            0
+        });
         let of = Of::Themes(Box::new(self.dress.theme.clone()));
-        self.picker = Some(Picker { of, entries, chosen: chosen.unwrap_or(0) });
+        self.picker = Some(Picker { of, entries, chosen });
     }
 
     /// Open the list of pairs; whether there is one.

@@ -55,9 +55,8 @@ pub fn title(canvas: &mut Canvas<'_>, app: &App) {
 /// How answers are made, whatever was asked for: without a draft there are plain steps only.
 fn mode(model: Option<&ModelReady>, app: &App) -> Option<Piece> {
     let (mode, block_size) = app.decoding()?;
-    // A recording may not tell which networks there were.
-    let told = |model: &ModelReady| !model.is_replay() || model.draft_missing.is_some();
-    let no_draft = model.is_some_and(|model| model.draft.is_none() && told(model));
+    // A recording tells how its answer was made, and not always which networks there were.
+    let no_draft = model.is_some_and(|model| model.draft.is_none() && !model.is_replay());
     let text = match mode {
         _ if no_draft => format!("{}, no draft", Mode::Baseline.name()),
         Mode::Baseline => mode.name().into(),
