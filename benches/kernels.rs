@@ -180,7 +180,8 @@ fn forward_passes(cpu: &Cpu, depth: usize) {
             lap(1);
             cpu.project_add(&mut x, &a, &layer.output, None).expect("output");
             lap(2);
-            let h = cpu.gated(&x, &layer.norm, &layer.gate_up, Activation::Silu).expect("gated");
+            let h =
+                cpu.gated(&x, Some(&layer.norm), &layer.gate_up, Activation::Silu).expect("gated");
             lap(3);
             cpu.project_add(&mut x, &h, &layer.down, None).expect("down");
             lap(4);

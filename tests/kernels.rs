@@ -338,7 +338,7 @@ fn row_operations_are_those_of_f64_and_the_same_everywhere() {
             let dtype = GgmlDType::F32;
             let identity = RawTensor { name: "1".into(), shape, dtype, bytes: bytes.into() };
             let linear = cpu.linear(&[identity.clone(), identity], None).unwrap();
-            let gated = cpu.gated(&rows, &norm, &linear, Activation::GeluTanh).unwrap();
+            let gated = cpu.gated(&rows, Some(&norm), &linear, Activation::GeluTanh).unwrap();
             let gated = cpu.download(&gated).unwrap();
             for (x, gated) in normed.iter().zip(&gated) {
                 let x = f64::from(*x);

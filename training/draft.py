@@ -3,7 +3,8 @@
 Names and layout are those of the published `DFlashDraftModel` (arXiv 2602.06036): `fc` and
 `hidden_norm` make the context of the target's tapped features; each layer's keys and values come
 of the context and of the block itself; queries of the block only. The row of slot `i` predicts
-the token at that slot.
+the token at that slot. What `DFlash2DraftModel` adds is there where the config has it: `Selector`
+and `Convolution`.
 """
 import torch
 from torch import nn
@@ -78,16 +79,58 @@ class Mlp(nn.Module):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
+class Convolution(nn.Module):
+    """DFlash 2's: each row of a block mixed with those before it, before and after attention or
+    feed-forward, with weights base[t, channel] + change[row, t, group of channels]. At first it
+    changes nothing."""
+
+    def __init__(self, c):
+        super().__init__()
+        own, width = c["dflash_config"], c["hidden_size"]
+        self.taps, self.group = own["conv_kernel_size"], own["conv_group_size"]
+        self.base_kernel = nn.Parameter(torch.zeros(2, self.taps, width))
+        self.base_kernel.data[:, 0] = 1
+        self.kernel_projection = Linear(width, 2 * self.taps * width // self.group)
+        nn.init.zeros_(self.kernel_projection.weight)
+
+    def changes(self, x):
+        """Of both sides, [2, n, a, b, taps, groups], made of the normed input [n, a, b, width]."""
+        n, a, b, width = x.shape
+        return self.kernel_projection(x).view(n, a, b, 2, self.taps, -1).movedim(3, 0)
+
+    def forward(self, x, changes, side):
+        mixed = 0
+        for tap in range(self.taps):
+            before = F.pad(x, (0, 0, tap, 0))[:, :, : x.shape[2]]
+            change = changes[side][..., tap, :].repeat_interleave(self.group, -1)
+            mixed = mixed + (self.base_kernel[side, tap] + change) * before
+        return mixed
+
+
 class Layer(nn.Module):
     def __init__(self, c):
         super().__init__()
         self.self_attn, self.mlp = Attention(c), Mlp(c)
         self.input_layernorm = nn.RMSNorm(c["hidden_size"], c["rms_norm_eps"])
         self.post_attention_layernorm = nn.RMSNorm(c["hidden_size"], c["rms_norm_eps"])
+        convolved = c["dflash_config"].get("conv_kernel_size")
+        self.attention_conv, self.mlp_conv = (Convolution(c) if convolved else None for _ in range(2))
 
-    def forward(self, x, context, turns, mask):
-        x = x + self.self_attn(self.input_layernorm(x), context, turns, mask)
-        return x + self.mlp(self.post_attention_layernorm(x))
+    def forward(self, x, context, turns, mask, size):
+        """`size` is the block's."""
+        x = x + self.around(self.attention_conv, self.input_layernorm(x), size,
+                            lambda x: self.self_attn(x, context, turns, mask))
+        return x + self.around(self.mlp_conv, self.post_attention_layernorm(x), size, self.mlp)
+
+    @staticmethod
+    def around(convolution, x, size, inner):
+        if convolution is None:
+            return inner(x)
+        n, rows, width = x.shape
+        blocks = x.view(n, rows // size, size, width)
+        changes = convolution.changes(blocks)
+        result = inner(convolution(blocks, changes, 0).view(n, rows, width))
+        return convolution(result.view(blocks.shape), changes, 1).view(n, rows, width)
 
 
 def angles(c, positions):
@@ -105,6 +148,57 @@ def rotate(x, turn):
     return x * cos.to(x.dtype) + torch.cat([-x[..., half:], x[..., :half]], -1) * sin.to(x.dtype)
 
 
+class Selector(nn.Module):
+    """DFlash 2's candidate selector. A slot's row does not know what the slots before it became;
+    the score of token `b` after token `a` adds that: logit(b) + ⟨A[a] ⊙ H(row), B[b]⟩.
+
+    Codebooks A and B have a row for each id of the draft's vocabulary. They are learnt as a table
+    and as a map of the target's embedding together, so that rare tokens profit of what is learnt
+    of others; `export` writes the sum.
+    """
+
+    def __init__(self, c):
+        super().__init__()
+        own, width = c["dflash_config"], c["hidden_size"]
+        rank, rows = own["selector_rank"], len(own["draft_vocabulary"])
+        self.candidates = own["selector_top_k"]
+        self.hidden_projection = Linear(width, rank)
+        self.predecessor_codebook = nn.Parameter(torch.zeros(rows, rank))
+        self.successor_codebook = nn.Parameter(torch.zeros(rows, rank))
+        self.predecessor_map = nn.Parameter(torch.zeros(width, rank))
+        self.successor_map = nn.Parameter(torch.zeros(width, rank))
+        self.rounded = False
+
+    def start(self):
+        """Scores of pairs begin at zero, and can grow."""
+        nn.init.normal_(self.predecessor_map, std=self.predecessor_map.shape[0] ** -0.5)
+        nn.init.normal_(self.hidden_projection.weight, std=0.1 * self.hidden_projection.weight.shape[1] ** -0.5)
+
+    def codebooks(self, rows):
+        """A and B; `rows` are the vocabulary's rows of the embedding."""
+        rows = F.rms_norm(rows, rows.shape[-1:])
+        books = self.predecessor_codebook + rows @ self.predecessor_map, self.successor_codebook + rows @ self.successor_map
+        return tuple(as_stored(book) for book in books) if self.rounded else books
+
+    def scores(self, hidden, before, books):
+        """What pairs add to the logits, [..., vocabulary], after tokens `before` (places in the
+        vocabulary; -1 for tokens outside of it, to which nothing is added)."""
+        known = (before >= 0)[..., None]
+        query = self.hidden_projection(hidden) * F.embedding(before.clamp(min=0), books[0])
+        return F.linear(torch.where(known, query, 0), books[1])
+
+    def walk(self, hidden, logits, anchors, books):
+        """Fill slot after slot with the best of its likeliest candidates, after what the slot
+        before became. All are places in the vocabulary: of `anchors` [...] and the result [..., slots]."""
+        before, path = anchors, []
+        for slot in range(logits.shape[-2]):
+            likeliest, candidates = logits[..., slot, :].topk(min(self.candidates, logits.shape[-1]), -1)
+            pairs = self.scores(hidden[..., slot, :], before, books).gather(-1, candidates)
+            before = candidates.gather(-1, (likeliest + pairs).argmax(-1, keepdim=True))[..., 0]
+            path.append(before)
+        return torch.stack(path, -1)
+
+
 class Draft(nn.Module):
     """`c` is the draft's config.json."""
 
@@ -115,9 +209,12 @@ class Draft(nn.Module):
         self.fc = Linear(width * taps, width)
         self.hidden_norm, self.norm = nn.RMSNorm(width, c["rms_norm_eps"]), nn.RMSNorm(width, c["rms_norm_eps"])
         self.layers = nn.ModuleList(Layer(c) for _ in range(c["num_hidden_layers"]))
+        self.candidate_selector = Selector(c) if c["dflash_config"].get("selector_rank") else None
 
     def start_from(self, target):
         """Layers begin as the target's last ones, where they are alike; the context as its last tap."""
+        if self.candidate_selector:
+            self.candidate_selector.start()
         count, width = len(self.layers), self.c["hidden_size"]
         first = target.config["num_target_layers"] - count
         for i, layer in enumerate(self.layers):
@@ -135,10 +232,25 @@ class Draft(nn.Module):
             nn.init.normal_(self.fc.weight, std=0.01)
             self.fc.weight[:, -width:] += torch.eye(width)
 
+    def begin_with(self, weights):
+        """Take over those of a draft, which may have no selector yet."""
+        if self.candidate_selector and "candidate_selector.predecessor_codebook" not in weights:
+            self.candidate_selector.start()
+        self.load_state_dict(self.state_dict() | weights)
+
+    def published(self, embedding):
+        """The weights as published drafts have them; `embedding` is the target's."""
+        weights = {name: tensor.detach() for name, tensor in self.state_dict().items() if not name.endswith("_map")}
+        if self.candidate_selector:
+            books = self.candidate_selector.codebooks(embedding[self.c["dflash_config"]["draft_vocabulary"]])
+            for name, book in zip(("predecessor", "successor"), books):
+                weights[f"candidate_selector.{name}_codebook"] = book.detach()
+        return weights
+
     def round_weights(self):
         """From now on compute, and learn, with weights as they will be stored."""
         for part in self.modules():
-            if isinstance(part, Linear):
+            if isinstance(part, (Linear, Selector)):
                 part.rounded = True
 
     def forward(self, blocks, scale, embedding):
@@ -166,5 +278,13 @@ class Draft(nn.Module):
         own = (block[:, None] == block[None]).expand(n, a * b, a * b)
         mask = torch.cat([context_seen, own], 2)[:, None]
         for layer in self.layers:
-            x = layer(x, context, turns, mask)
+            x = layer(x, context, turns, mask, b)
         return self.norm(x).view(n, a, b, width)[:, :, 1:]
+
+    def choose(self, hidden, anchors, head, rows):
+        """What the slots are filled with, [n, a, b-1]. These and `anchors` [n, a] are places in the
+        draft's vocabulary, whose rows of the target's head and embedding are given."""
+        logits = F.linear(hidden, head)
+        if self.candidate_selector is None:
+            return logits.argmax(-1)
+        return self.candidate_selector.walk(hidden, logits, anchors, self.candidate_selector.codebooks(rows))

@@ -21,14 +21,26 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from draft import Draft
+from target import Target
+
 # What llama.cpp's converter calls the tensors.
-GGUF_NAMES = {"fc": "fc", "hidden_norm": "enc.output_norm", "norm": "output_norm"}
+GGUF_NAMES = {
+    "fc": "fc", "hidden_norm": "enc.output_norm", "norm": "output_norm",
+    "candidate_selector.hidden_projection": "selector_hidden",
+    "candidate_selector.predecessor_codebook": "selector_predecessor",
+    "candidate_selector.successor_codebook": "selector_successor",
+}
 GGUF_PARTS = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+    "attention_conv.base_kernel": "attn_conv_base", "attention_conv.kernel_projection": "attn_conv_proj",
+    "mlp_conv.base_kernel": "ffn_conv_base", "mlp_conv.kernel_projection": "ffn_conv_proj",
 }
+# Names that do not end in `.weight`, in GGUF files or in published ones.
+BARE = ("conv_base", "codebook", "base_kernel")
 
 
 def scaled(fc, scale):
@@ -37,12 +49,16 @@ def scaled(fc, scale):
     return (fc.view(fc.shape[0], -1, width) * scale[None, :, None]).reshape(fc.shape)
 
 
+def suffixed(name):
+    return name if name.endswith(BARE) else f"{name}.weight"
+
+
 def gguf_name(name):
     name = name.removesuffix(".weight")
     if name.startswith("layers."):
         _, layer, part = name.split(".", 2)
-        return f"blk.{layer}.{GGUF_PARTS[part]}.weight"
-    return f"{GGUF_NAMES[name]}.weight"
+        return suffixed(f"blk.{layer}.{GGUF_PARTS[part]}")
+    return suffixed(GGUF_NAMES[name])
 
 
 def read(path, scale):
@@ -54,7 +70,7 @@ def read(path, scale):
     else:
         tensors = {t.name: gguf.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(path).tensors}
         parts = [f"layers.{i}.{part}" for i in range(64) for part in GGUF_PARTS]
-        names = [f"{name}.weight" for name in [*GGUF_NAMES, *parts]]
+        names = [suffixed(name) for name in [*GGUF_NAMES, *parts]]
         weights = {name: torch.tensor(np.array(tensors[gguf_name(name)], np.float32))
                    for name in names if gguf_name(name) in tensors}
     weights["fc.weight"] = scaled(weights["fc.weight"], 1 / scale)
@@ -97,6 +113,9 @@ def write_gguf(path, config, weights, kind):
     w.add_array("dflash.target_layers", [tap + 1 for tap in own["target_layer_ids"]])
     w.add_uint32("tokenizer.ggml.mask_token_id", own["mask_token_id"])
     w.add_array("dflash.draft_vocabulary", own["draft_vocabulary"])
+    for key in ("selector_rank", "selector_top_k", "conv_kernel_size", "conv_group_size"):
+        if key in own:
+            w.add_uint32(f"dflash.{key}", own[key])
     w.add_string("dflash.config", json.dumps(config))
     w.add_string("dflash.training", json.dumps(config.get("training", {})))
     for name, tensor in weights.items():
@@ -129,12 +148,14 @@ def averaged(weights, start, share):
     """`share` of `weights` and the rest of the draft `start`; both for taps as they are."""
     taps = weights["fc.weight"].shape[1] // weights["fc.weight"].shape[0]
     before = read(start, torch.ones(taps))
-    return {name: share * tensor + (1 - share) * before[name] for name, tensor in weights.items()}
+    return {name: share * tensor + (1 - share) * before.get(name, tensor) for name, tensor in weights.items()}
 
 
 def main(run, out, start=None, share="1"):
     state = torch.load(pathlib.Path(run) / "state.pt", weights_only=False, map_location="cpu")
-    weights = dict(state["weights"])
+    draft = Draft(state["config"])
+    draft.load_state_dict(state["weights"])
+    weights = draft.published(Target(state["arguments"]["target"]).embedding)
     weights["fc.weight"] = scaled(weights["fc.weight"], state["scale"])
     if start:
         weights = averaged(weights, start, float(share))

@@ -12,7 +12,6 @@ import sys
 from types import SimpleNamespace
 
 import torch
-from torch.nn import functional as F
 
 from draft import Draft
 from export import read, read_config
@@ -31,7 +30,7 @@ def main(target_path, draft_path, prompts, out):
     own = c["dflash_config"]
     taps, ids = own["target_layer_ids"], torch.tensor(own["draft_vocabulary"])
     draft = Draft(c).eval()
-    draft.load_state_dict(read(draft_path, torch.ones(len(taps))))
+    draft.begin_with(read(draft_path, torch.ones(len(taps))))
     end = model.config.eos_token_id
 
     def passed(tokens):
@@ -44,7 +43,9 @@ def main(target_path, draft_path, prompts, out):
         blocks = SimpleNamespace(
             ids=torch.tensor([[[tokens[-1]] + [0] * count]]), anchors=torch.tensor([[anchor]]), features=features[None, :anchor])
         hidden = draft(blocks, torch.ones(len(taps)), target.embedding)[0, 0]
-        return ids[F.linear(hidden, target.head[ids]).argmax(-1)].tolist()
+        place = (ids == tokens[-1]).nonzero().flatten()
+        anchor = place[0] if len(place) else torch.tensor(-1)
+        return ids[draft.choose(hidden[None], anchor[None], target.head[ids], target.embedding[ids])[0]].tolist()
 
     record = {"note": "f32; start is the anchor's position, draft_ids the proposals for the positions after it, "
                       "accepted how many agree, emitted that and one more unless the answer ends",

@@ -42,6 +42,8 @@ def arguments():
     p.add_argument("--warmup", type=float, default=0.03, help="share of the time")
     p.add_argument("--decay", type=float, default=3.0, help="slots until the loss weighs 1/e")
     p.add_argument("--soft", type=float, default=0.5, help="share of the target's distribution in the loss")
+    p.add_argument("--selector", type=int, default=128, help="rank of the candidate selector; 0 for none")
+    p.add_argument("--alone", type=float, default=0.3, help="weight of the loss of the logits without the selector, which find its candidates")
     p.add_argument("--rounded", action="store_true", help="train with the weights as the GGUF file will hold them; for a last, slow run")
     p.add_argument("--every", type=float, default=8, help="minutes between checkpoints")
     p.add_argument("--seed", type=int, default=0)
@@ -50,11 +52,11 @@ def arguments():
 
 
 class Vocabulary:
-    """The ids that the draft proposes from, and the target's head over them."""
+    """The ids that the draft proposes from, and the target's head and embedding over them."""
 
     def __init__(self, ids, target, device):
         self.ids = torch.tensor(ids, device=device)
-        self.head = target.head[ids].to(device)
+        self.head, self.rows = target.head[ids].to(device), target.embedding[ids].to(device)
         self.norm = target.norm.to(device)
         self.eps, self.softcap = target.config["rms_norm_eps"], target.softcap
         self.place = torch.full((target.head.shape[0],), -1, device=device)
@@ -83,10 +85,15 @@ def loss(draft, blocks, scale, embedding, vocabulary, a):
     used = blocks.labelled.to(device) & (labels >= 0)
     slots = torch.arange(labels.shape[-1], device=device)
     weight = torch.exp(-slots / a.decay).expand(labels.shape)[used]
-    logits = F.linear(hidden[used], vocabulary.head)
-    said = labels[used]
+    hidden, said = hidden[used], labels[used]
+    logits, selector, each = F.linear(hidden, vocabulary.head), draft.candidate_selector, 0
+    if selector:
+        each = a.alone * F.cross_entropy(logits.float(), said, reduction="none")
+        # After the right token: where the one before is wrong, nothing after it matters.
+        before = vocabulary.place[blocks.ids[..., :-1].to(device)][used]
+        logits = logits + selector.scores(hidden, before, selector.codebooks(vocabulary.rows))
     total = logits.float().log_softmax(-1)
-    each = -(1 - a.soft) * total.gather(1, said[:, None])[:, 0]
+    each = each - (1 - a.soft) * total.gather(1, said[:, None])[:, 0]
     if a.soft > 0:
         with torch.no_grad():
             wanted = vocabulary.of_target(blocks.last.to(device)[used]).exp()
@@ -110,8 +117,9 @@ def evaluate(draft, held, scale, embedding, vocabulary, size):
             some = anchors[i : i + 64]
             blocks = Blocks([c], [some], size, held.shape, hidden_wanted=False)
             hidden = draft(blocks, scale, embedding)[0]
-            chosen = vocabulary.ids[F.linear(hidden, vocabulary.head).argmax(-1)].cpu()
-            hit = (chosen == blocks.ids[0, :, 1:]) & blocks.labelled[0]
+            places = vocabulary.place[blocks.ids[0].to(hidden.device)]
+            chosen = draft.choose(hidden, places[:, 0], vocabulary.head, vocabulary.rows)
+            hit = ((chosen == places[:, 1:]) & (places[:, 1:] >= 0)).cpu() & blocks.labelled[0]
             right += hit.sum(0)
             counted += blocks.labelled[0].sum(0)
             accepted.update(zip(some, hit.long().cumprod(1).sum(1).tolist()))
@@ -125,22 +133,30 @@ def evaluate(draft, held, scale, embedding, vocabulary, size):
     return rounds, (right / counted.clamp(min=1)).tolist()
 
 
+def selector(a):
+    """What a draft's config says of its selector."""
+    return {"selector_rank": a.selector, "selector_top_k": 16} if a.selector else {}
+
+
 def config(a, data, target):
     counts, everything = data.counts(), range(data.shape["vocabulary"])
     if a.start:
         c = read_config(a.start)
         own = c["dflash_config"]
-        # Ids that it never proposed it does not know.
-        own["draft_vocabulary"] = ranked(counts, a.vocabulary, own.get("draft_vocabulary", everything))
+        # Ids that it never proposed it does not know. Codebooks keep their rows.
+        if "selector_rank" not in own:
+            own["draft_vocabulary"] = ranked(counts, a.vocabulary, own.get("draft_vocabulary", everything))
+            own |= selector(a)
         if own["target_layer_ids"] != data.shape["taps"]:
             raise SystemExit(f"{a.start} reads layers {own['target_layer_ids']}, but {data.shape['taps']} were collected")
-        return c | {"block_size": max(a.block_size or 0, c["block_size"])}
+        architecture = "DFlash2DraftModel" if "selector_rank" in own else "DFlashDraftModel"
+        return c | {"architectures": [architecture], "block_size": max(a.block_size or 0, c["block_size"])}
     ids = ranked(counts, a.vocabulary, everything)
     return target.config | {
-        "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_act": "silu",
+        "architectures": ["DFlash2DraftModel" if a.selector else "DFlashDraftModel"], "model_type": "qwen3", "hidden_act": "silu",
         "attention_bias": False, "num_hidden_layers": a.layers, "vocab_size": data.shape["vocabulary"],
         "block_size": a.block_size or 6, "layer_types": ["full_attention"] * a.layers, "tie_word_embeddings": True,
-        "dflash_config": {"target_layer_ids": data.shape["taps"], "mask_token_id": a.mask_token, "draft_vocabulary": ids},
+        "dflash_config": {"target_layer_ids": data.shape["taps"], "mask_token_id": a.mask_token, "draft_vocabulary": ids, **selector(a)},
     }
 
 
@@ -161,7 +177,7 @@ def main():
     if state:
         draft.load_state_dict(state["weights"])
     elif a.start:
-        draft.load_state_dict(read(a.start, scale.cpu()))
+        draft.begin_with(read(a.start, scale.cpu()))
     else:
         draft.start_from(target)
     if a.rounded:

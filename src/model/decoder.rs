@@ -5,7 +5,8 @@
 //! layers. Taps are outputs of layers, 0-based, before the final norm: tap `i` is what
 //! transformers calls `hidden_states[i + 1]` (for the last layer: its value before the norm).
 
-use super::config::{DecoderConfig, LayerConfig};
+use super::config::{ConvolutionConfig, DecoderConfig, LayerConfig};
+use super::convolution::Convolution;
 use super::ops::{HeadNorms, Ops, RopeTable};
 use super::weights::{Part, RawTensor, Role, TargetFiles};
 use anyhow::{Context, Result, ensure};
@@ -80,6 +81,8 @@ pub(super) struct Layer<O: Ops> {
     pub(super) down: O::Linear,
     pub(super) post_ffn_norm: Option<O::Norm>,
     pub(super) scalar: Option<f32>,
+    /// Around attention and around the feed-forward.
+    pub(super) convolutions: Option<[Convolution<O>; 2]>,
     /// Index into the network's rotary embeddings.
     pub(super) rope: usize,
 }
@@ -116,6 +119,8 @@ impl<'a> Steps<'a> {
 
 /// Matrices of a layer.
 pub(super) const LAYER_STEPS: usize = 4;
+/// Matrices of a layer's convolutions.
+pub(super) const CONVOLUTION_STEPS: usize = 2;
 
 impl<O: Ops> Reader<'_, O> {
     pub(super) fn norm(&self, role: Role) -> Result<O::Norm> {
@@ -203,6 +208,10 @@ impl<O: Ops> Layer<O> {
                 true => (read.tensor)(Role::Layer(i, Part::Scalar))?.to_f32()?.first().copied(),
                 false => None,
             },
+            convolutions: layer
+                .convolution
+                .map(|config| convolutions(read, i, config))
+                .transpose()?,
             rope: ropes.index(read.ops, layer)?,
         })
     }
@@ -237,16 +246,41 @@ impl<O: Ops> Layer<O> {
         x: &mut O::Rows,
         attend: impl FnOnce(&O::Rows) -> Result<O::Rows>,
     ) -> Result<()> {
-        let qkv = ops.project(x, Some(&self.attention_norm), &self.qkv)?;
-        let mixed = attend(&qkv)?;
-        ops.project_add(x, &mixed, &self.output, self.post_attention_norm.as_ref())?;
-        let gated = ops.gated(x, &self.ffn_norm, &self.gate_up, self.config.activation)?;
-        ops.project_add(x, &gated, &self.down, self.post_ffn_norm.as_ref())?;
+        let activation = self.config.activation;
+        if let Some([around_attention, around_ffn]) = &self.convolutions {
+            let (input, change) = around_attention.before(ops, x, &self.attention_norm)?;
+            let mixed = attend(&ops.project(&input, None, &self.qkv)?)?;
+            let result = ops.project(&mixed, None, &self.output)?;
+            around_attention.after(ops, x, &result, &change)?;
+            let (input, change) = around_ffn.before(ops, x, &self.ffn_norm)?;
+            let gated = ops.gated(&input, None, &self.gate_up, activation)?;
+            let result = ops.project(&gated, None, &self.down)?;
+            around_ffn.after(ops, x, &result, &change)?;
+        } else {
+            let qkv = ops.project(x, Some(&self.attention_norm), &self.qkv)?;
+            let mixed = attend(&qkv)?;
+            ops.project_add(x, &mixed, &self.output, self.post_attention_norm.as_ref())?;
+            let gated = ops.gated(x, Some(&self.ffn_norm), &self.gate_up, activation)?;
+            ops.project_add(x, &gated, &self.down, self.post_ffn_norm.as_ref())?;
+        }
         match self.scalar {
             Some(factor) => ops.scale(x, factor),
             None => Ok(()),
         }
     }
+}
+
+/// Those around layer `i`'s attention and feed-forward.
+fn convolutions<O: Ops>(
+    read: &Reader<'_, O>,
+    i: usize,
+    config: ConvolutionConfig,
+) -> Result<[Convolution<O>; 2]> {
+    let load = |parts| Convolution::load(read, i, config, parts);
+    Ok([
+        load([Part::AttnConvBase, Part::AttnConvChange])?,
+        load([Part::FfnConvBase, Part::FfnConvChange])?,
+    ])
 }
 
 /// Collects the distinct rotary embeddings of a network's layers.
@@ -457,9 +491,9 @@ impl<O: Ops> Decoder<O> {
 impl<O: Ops> Layer<O> {
     /// Bytes of its matrices.
     pub(super) fn bytes(&self, ops: &O) -> u64 {
-        [&self.qkv, &self.output, &self.gate_up, &self.down]
-            .into_iter()
-            .map(|linear| ops.linear_bytes(linear))
-            .sum()
+        let products = [&self.qkv, &self.output, &self.gate_up, &self.down];
+        let convolutions = self.convolutions.iter().flatten();
+        products.into_iter().map(|linear| ops.linear_bytes(linear)).sum::<u64>()
+            + convolutions.map(|convolution| convolution.bytes(ops)).sum::<u64>()
     }
 }

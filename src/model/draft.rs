@@ -8,13 +8,18 @@
 //!   (*without* its input norm) and keeps them. This context persists over rounds.
 //! - A layer's queries come from the block only; they attend to the context and to the block's
 //!   own keys, by the layer's causality rule. The block's keys and values are never kept.
+//! - DFlash 2 drafts mix neighbouring rows ([`super::convolution`]) and choose among a slot's
+//!   candidates by the token before it ([`super::selector`]).
 
-use super::config::DraftConfig;
-use super::decoder::{Decoder, LAYER_STEPS, Layer, Progress, Reader, Ropes, Sequence, Steps};
+use super::config::{DraftConfig, LayerConfig};
+use super::decoder::{
+    CONVOLUTION_STEPS, Decoder, LAYER_STEPS, Layer, Progress, Reader, Ropes, Sequence, Steps,
+};
 use super::networks::Proposal;
 use super::ops::Ops;
+use super::selector::Selector;
 use super::weights::{DraftFiles, Part, Role};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 /// The draft and its context.
 pub struct Draft<O: Ops> {
@@ -30,6 +35,7 @@ pub struct Draft<O: Ops> {
     /// A head that is not the target's whole one: the file's own, or the rows of the
     /// vocabulary that the config ranks.
     head: Option<O::Linear>,
+    selector: Option<Selector<O>>,
 }
 
 struct DraftLayer<O: Ops> {
@@ -57,11 +63,17 @@ impl<O: Ops> Draft<O> {
         };
         let own = |role| files.has(role).then_some(role);
         let optional = own(Role::Embedding).iter().chain(&own(Role::Head)).count();
+        let of_layer = |layer: &LayerConfig| {
+            // One more: keys and values alone.
+            LAYER_STEPS + 1 + layer.convolution.map_or(0, |_| CONVOLUTION_STEPS)
+        };
+        let layers: usize = config.layers.iter().map(of_layer).sum();
+        let steps = 1 + optional + layers + usize::from(config.selector.is_some());
         let read = Reader {
             ops,
             tensor: &tensor,
             release: &|role| files.release(role),
-            steps: Steps::new(1 + optional + (LAYER_STEPS + 1) * config.layers.len(), progress),
+            steps: Steps::new(steps, progress),
             eps: config.norm_eps,
             adds_one: false,
         };
@@ -86,6 +98,7 @@ impl<O: Ops> Draft<O> {
             }
             None => own_head,
         };
+        let selector = config.selector.map(|config| Selector::load(&read, config)).transpose()?;
         Ok(Draft {
             features: linear(Role::Fc)?,
             hidden_norm: read.norm(Role::HiddenNorm)?,
@@ -95,6 +108,7 @@ impl<O: Ops> Draft<O> {
             context: Sequence::new(caches),
             embedding,
             head,
+            selector,
             config,
         })
     }
@@ -116,6 +130,7 @@ impl<O: Ops> Draft<O> {
             + ops.linear_bytes(&self.features)
             + optional(self.embedding.as_ref())
             + optional(self.head.as_ref())
+            + self.selector.as_ref().map_or(0, |selector| selector.bytes(ops))
     }
 
     /// Positions in the context.
@@ -174,17 +189,23 @@ impl<O: Ops> Draft<O> {
             ops.softcap(&mut logits, cap)?;
         }
         let ids = self.config.vocabulary.as_deref();
-        let choices = ops.choose(&logits, true)?;
-        choices
-            .into_iter()
-            .map(|choice| {
-                let id = match ids {
-                    Some(ids) => ids.get(choice.id as usize).copied(),
-                    None => Some(choice.id),
+        let chosen = match &self.selector {
+            Some(selector) => {
+                let anchor = match ids {
+                    Some(ids) => ids.iter().position(|id| *id == anchor).map(|i| i as u32),
+                    None => Some(anchor),
                 };
-                let id = id.ok_or_else(|| anyhow::anyhow!("the draft chose an unknown token"))?;
-                Ok(Proposal { id, prob: choice.prob })
-            })
-            .collect()
+                selector.walk(ops, &slots, &self.final_norm, &logits, anchor)?
+            }
+            None => ops.choose(&logits, true)?.into_iter().map(|c| (c.id, c.prob)).collect(),
+        };
+        let proposal = |(place, prob): (u32, f32)| {
+            let id = match ids {
+                Some(ids) => ids.get(place as usize).copied(),
+                None => Some(place),
+            };
+            Ok(Proposal { id: id.context("the draft chose an unknown token")?, prob })
+        };
+        chosen.into_iter().map(proposal).collect()
     }
 }

@@ -4,7 +4,8 @@
 use super::fields::Fields;
 use super::rope;
 use super::{
-    Checked, DecoderConfig, DraftConfig, LayerConfig, MAX_BLOCK, bounded, check_widths, positive,
+    Checked, ConvolutionConfig, DecoderConfig, DraftConfig, LayerConfig, MAX_BLOCK, SelectorConfig,
+    bounded, check_widths, positive,
 };
 use crate::model::ops::{Activation, AttentionSpec, RopeTable, Visibility};
 use anyhow::{Context, Result, bail};
@@ -38,7 +39,18 @@ impl DraftConfig {
         let max_positions = fields.need_count("max_position_embeddings")?;
         let norm_eps = fields.need_number("rms_norm_eps")?;
         check_widths(vocab, hidden, max_positions, norm_eps)?;
-        let layers = layers(fields, max_positions, &mut warnings)?;
+        let either_count = |key: &str| -> Result<Option<usize>> {
+            Ok(match own.count(key)? {
+                Some(value) => Some(value),
+                None => fields.count(key)?,
+            })
+        };
+        let selector = selector(either_count)?;
+        if architecture == "DFlash2DraftModel" && selector.is_none() {
+            bail!("{architecture} has no selector_rank; without its selector it drafts badly");
+        }
+        let convolution = convolution(either_count, hidden)?;
+        let layers = layers(fields, max_positions, convolution, &mut warnings)?;
         let either = |key| -> Result<Option<f64>> {
             Ok(match own.number(key)? {
                 Some(value) => Some(value),
@@ -80,6 +92,7 @@ impl DraftConfig {
                 .map(|cap| cap as f32),
             max_positions,
             vocabulary: vocabulary(own.counts("draft_vocabulary")?, vocab)?,
+            selector,
         };
         draft.fitted(target, warnings)
     }
@@ -166,17 +179,18 @@ fn refuse_speculators(fields: Fields<'_>) -> Result<()> {
 
 fn refuse_architecture(architecture: &str) -> Result<()> {
     let lacks = match architecture {
-        "DFlashDraftModel" => return Ok(()),
-        "DFlash2DraftModel" => "grouped dynamic convolutions and the candidate selector",
+        "DFlashDraftModel" | "DFlash2DraftModel" => return Ok(()),
         "DFlashLagunaForCausalLM" => "a norm for each tap, gated attention and normed context rows",
         "MuseGlimmerAssistantModel" => "interleaved rope and an output multiplier",
         a if a.contains("DSpark") => "a Markov head and a confidence head",
         a if a.to_lowercase().contains("eagle") => "EAGLE's drafting, token by token",
-        a => bail!("{a} is not a DFlash draft; DFlashDraftModel is supported"),
+        a => {
+            bail!("{a} is not a DFlash draft; DFlashDraftModel and DFlash2DraftModel are supported")
+        }
     };
     bail!(
-        "{architecture} needs {lacks}, which this program does not have; DFlashDraftModel is \
-         supported"
+        "{architecture} needs {lacks}, which this program does not have; DFlashDraftModel and \
+         DFlash2DraftModel are supported"
     )
 }
 
@@ -245,6 +259,43 @@ pub(super) fn vocabulary(ids: Option<Vec<usize>>, vocab: usize) -> Result<Option
         .map(Some)
 }
 
+/// DFlash 2's selector, of the counts that `read` finds.
+pub(super) fn selector(
+    read: impl Fn(&str) -> Result<Option<usize>>,
+) -> Result<Option<SelectorConfig>> {
+    let both = (read("selector_rank")?, read("selector_top_k")?);
+    let (rank, candidates) = match both {
+        (Some(rank), Some(candidates)) => (rank, candidates),
+        (None, None) => return Ok(None),
+        (None, _) => bail!("the draft has selector_top_k, but no selector_rank"),
+        (_, None) => bail!("the draft has selector_rank, but no selector_top_k"),
+    };
+    Ok(Some(SelectorConfig {
+        rank: bounded("selector_rank", rank, super::MAX_HIDDEN)?,
+        candidates: bounded("selector_top_k", candidates, super::MAX_CANDIDATES)?,
+    }))
+}
+
+/// DFlash 2's convolutions over rows of `hidden`, of the counts that `read` finds.
+pub(super) fn convolution(
+    read: impl Fn(&str) -> Result<Option<usize>>,
+    hidden: usize,
+) -> Result<Option<ConvolutionConfig>> {
+    let both = (read("conv_kernel_size")?, read("conv_group_size")?);
+    let (taps, group) = match both {
+        (Some(taps), Some(group)) => (taps, group),
+        (None, None) => return Ok(None),
+        (None, _) => bail!("the draft has conv_group_size, but no conv_kernel_size"),
+        (_, None) => bail!("the draft has conv_kernel_size, but no conv_group_size"),
+    };
+    bounded("conv_kernel_size", taps, super::MAX_CONVOLUTION)?;
+    bounded("conv_group_size", group, hidden)?;
+    if !hidden.is_multiple_of(group) {
+        bail!("conv_group_size {group} does not divide the width of {hidden}");
+    }
+    Ok(Some(ConvolutionConfig { taps, group }))
+}
+
 /// The target layers for a draft that lists none: evenly spread over `[1, target - 3]`, halves
 /// rounded to even (`build_target_layer_ids` of the reference).
 fn spread_taps(target_layers: usize, draft_layers: usize) -> Vec<usize> {
@@ -259,6 +310,7 @@ fn spread_taps(target_layers: usize, draft_layers: usize) -> Vec<usize> {
 fn layers(
     fields: Fields<'_>,
     max_positions: usize,
+    convolution: Option<ConvolutionConfig>,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<LayerConfig>> {
     let count = fields.layer_count()?;
@@ -287,6 +339,7 @@ fn layers(
         activation: super::hf::activation(fields, "hidden_act", "silu")?,
         window,
         is_causal: fields.flag("is_causal")?,
+        convolution,
     };
     sliding
         .into_iter()
@@ -314,6 +367,7 @@ pub(super) struct Shape {
     pub(super) window: Option<usize>,
     /// `is_causal`, where the file says.
     pub(super) is_causal: Option<bool>,
+    pub(super) convolution: Option<ConvolutionConfig>,
 }
 
 impl Shape {
@@ -347,6 +401,7 @@ impl Shape {
             activation: self.activation,
             post_norms: false,
             layer_scalar: false,
+            convolution: self.convolution,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Drafts in GGUF files of architecture `dflash`, as llama.cpp's converter writes them.
 
-use super::draft::{Shape, vocabulary};
+use super::draft::{Shape, convolution, selector, vocabulary};
 use super::gguf::{Keys, SLIDING_PATTERN, with_factors};
 use super::rope;
 use super::{Checked, DecoderConfig, DraftConfig, bounded, check_widths};
@@ -45,6 +45,7 @@ impl DraftConfig {
             activation: Activation::Silu,
             window: keys.count("attention.sliding_window")?.filter(|&window| window > 0),
             is_causal: file.flag(&keys.key("attention.causal"))?,
+            convolution: convolution(|key| keys.count(key), hidden)?,
         };
         let count = keys.layer_count()?;
         let sliding = if shape.window.is_some() && file.has_key(&keys.key(SLIDING_PATTERN)) {
@@ -63,6 +64,10 @@ impl DraftConfig {
             Some(given) => given.to_vec(),
             None => stored_taps(keys)?,
         };
+        let selector = selector(|key| keys.count(key))?;
+        if selector.is_none() && file.has("selector_hidden.weight") {
+            bail!("{} has a candidate selector, but no dflash.selector_rank", file.name());
+        }
         let mask_token_id = file
             .id("tokenizer.ggml.mask_token_id")?
             .context("the draft has no tokenizer.ggml.mask_token_id")?;
@@ -83,6 +88,7 @@ impl DraftConfig {
                 .map(|cap| cap as f32),
             max_positions,
             vocabulary: vocabulary(ranked(keys)?, vocab)?,
+            selector,
         }
         .fitted(target, Vec::new())
     }
@@ -96,7 +102,6 @@ fn refuse_draft(file: &GgufFile, architecture: &str) -> Result<()> {
         );
     }
     for (tensor, kind) in [
-        ("selector_hidden.weight", "a DFlash 2 draft (candidate selector, convolutions)"),
         ("markov_w1.weight", "a DSpark draft (Markov head)"),
         ("d2t", "a draft with a vocabulary of its own"),
     ] {

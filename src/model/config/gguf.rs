@@ -222,6 +222,7 @@ fn llama_layers(keys: Keys<'_>, hidden: usize, max_positions: usize) -> Result<V
                 activation: Activation::Silu,
                 post_norms: false,
                 layer_scalar: false,
+                convolution: None,
             })
         })
         .collect()
@@ -327,6 +328,7 @@ fn gemma_layers(
                 activation: Activation::GeluTanh,
                 post_norms: true,
                 layer_scalar: keys.file.has(&format!("blk.{i}.layer_output_scale.weight")),
+                convolution: None,
             }
         })
         .collect())

@@ -171,6 +171,7 @@ fn llama_like(fields: Fields<'_>, family: Family, tied: Option<bool>) -> Result<
         activation: activation(fields, "hidden_act", "silu")?,
         post_norms: false,
         layer_scalar: false,
+        convolution: None,
     };
     Ok(DecoderConfig {
         architecture: match family {

@@ -53,6 +53,7 @@ pub(super) fn gemma(
         activation: activation(fields, "hidden_activation", "gelu_pytorch_tanh")?,
         post_norms: true,
         layer_scalar: family == Family::Gemma4,
+        convolution: None,
     };
     let layers = match family {
         Family::Gemma3 => gemma3_layers(fields, base, &sliding, max_positions)?,

@@ -32,6 +32,10 @@ const MAX_HEAD_DIM: usize = 512;
 const MAX_POSITIONS: usize = 1 << 24;
 /// Largest block of a draft.
 const MAX_BLOCK: usize = 256;
+/// Most rows that a draft's convolution reads.
+const MAX_CONVOLUTION: usize = 16;
+/// Most candidates of a slot.
+const MAX_CANDIDATES: usize = 256;
 
 /// The shape of a target. Everything that differs between families is data here, so that
 /// [`super::decoder`] has no family names in it.
@@ -78,12 +82,33 @@ pub struct LayerConfig {
     pub post_norms: bool,
     /// A learned factor on the layer's output is stored (Gemma 4).
     pub layer_scalar: bool,
+    /// Convolutions before and after attention and feed-forward (DFlash 2 drafts).
+    pub convolution: Option<ConvolutionConfig>,
+}
+
+/// The shape of a DFlash 2 draft's convolutions over the rows of a block
+/// (see [`super::convolution`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConvolutionConfig {
+    /// Rows that each result reads: its own and those before it.
+    pub taps: usize,
+    /// Neighbouring channels that share a change of their weights; divides the width.
+    pub group: usize,
+}
+
+/// The shape of a DFlash 2 draft's candidate selector (see [`super::selector`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SelectorConfig {
+    /// Width of the codebooks.
+    pub rank: usize,
+    /// Candidates of a slot that are weighed against the token before it.
+    pub candidates: usize,
 }
 
 /// The shape of a DFlash draft.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DraftConfig {
-    /// As the file says; `DFlashDraftModel`.
+    /// As the file says; `DFlashDraftModel` or `DFlash2DraftModel`.
     pub architecture: String,
     /// Width; the target's.
     pub hidden: usize,
@@ -110,6 +135,15 @@ pub struct DraftConfig {
     /// The ids that it proposes from, where that is not the whole vocabulary
     /// (`dflash_config.draft_vocabulary`): the ones that the target uses most.
     pub vocabulary: Option<Vec<u32>>,
+    /// Chooses among a slot's candidates by the token before it (DFlash 2).
+    pub selector: Option<SelectorConfig>,
+}
+
+impl DraftConfig {
+    /// Ids that it proposes from.
+    pub fn proposed(&self) -> usize {
+        self.vocabulary.as_ref().map_or(self.vocab, Vec::len)
+    }
 }
 
 /// A configuration and what its reader should be told: things that look odd and do no harm.

@@ -288,17 +288,13 @@ impl Ops for Cpu {
             self.product(x, None, linear, into, Then::Add);
             return Ok(());
         };
-        let more = self.normed(&self.project(x, None, linear)?, post)?;
-        self.each_row(&mut into.data, more.width, more.width, |i, to| {
-            to.iter_mut().zip(more.row(i)).for_each(|(to, x)| *to += x);
-        });
-        Ok(())
+        self.add(into, &self.normed(&self.project(x, None, linear)?, post)?)
     }
 
     fn gated(
         &self,
         x: &Rows,
-        norm: &Norm,
+        norm: Option<&Norm>,
         gate_up: &Matrix,
         activation: Activation,
     ) -> Result<Rows> {
@@ -308,7 +304,7 @@ impl Ops for Cpu {
         // Many rows go in blocks whose gates and ups are still in the cache when they are used.
         for first in (0..x.count()).step_by(GATED_BLOCK) {
             let rows = first..x.count().min(first + GATED_BLOCK);
-            let both = self.project(&self.slice(x, rows.clone())?, Some(norm), gate_up)?;
+            let both = self.project(&self.slice(x, rows.clone())?, norm, gate_up)?;
             let gate = |i: usize, to: &mut [f32]| {
                 self.isa.run(GateRow { gate_up: both.row(i), activation, to });
             };
@@ -316,6 +312,58 @@ impl Ops for Cpu {
             let to = &mut to.data[rows.start * width..rows.end * width];
             self.each_row(to, width, 8 * width, gate);
         }
+        Ok(to)
+    }
+
+    fn add(&self, into: &mut Rows, more: &Rows) -> Result<()> {
+        ensure!(
+            into.width == more.width && into.count() == more.count(),
+            "{} rows of {} added to {} of {}",
+            more.count(),
+            more.width,
+            into.count(),
+            into.width
+        );
+        self.each_row(&mut into.data, more.width, more.width, |i, to| {
+            to.iter_mut().zip(more.row(i)).for_each(|(to, x)| *to += x);
+        });
+        Ok(())
+    }
+
+    fn convolve(
+        &self,
+        x: &Rows,
+        base: &Rows,
+        change: &Rows,
+        group: usize,
+        side: usize,
+    ) -> Result<Rows> {
+        let (width, taps) = (x.width, base.count());
+        ensure!(group > 0 && width.is_multiple_of(group), "groups of {group} in rows of {width}");
+        let groups = width / group;
+        ensure!(
+            base.width == width
+                && change.count() == x.count()
+                && change.width >= (side + 1) * taps * groups,
+            "{} rows of {width} convolved by {taps} of {} with {} changes of {}",
+            x.count(),
+            base.width,
+            change.count(),
+            change.width
+        );
+        let mut to = Rows::any(x.count(), width);
+        self.each_row(&mut to.data, width, 2 * taps * width, |i, to| {
+            to.fill(0.0);
+            let changes = &change.row(i)[side * taps * groups..];
+            for tap in 0..taps.min(i + 1) {
+                let (x, base) = (x.row(i - tap), base.row(tap));
+                for (g, to) in to.chunks_exact_mut(group).enumerate() {
+                    let (more, at) = (changes[tap * groups + g], g * group);
+                    let pairs = base[at..][..group].iter().zip(&x[at..][..group]);
+                    to.iter_mut().zip(pairs).for_each(|(to, (base, x))| *to += (base + more) * x);
+                }
+            }
+        });
         Ok(to)
     }
 

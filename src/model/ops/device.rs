@@ -445,11 +445,11 @@ impl Ops for DeviceOps {
     fn gated(
         &self,
         x: &Tensor,
-        norm: &Norm,
+        norm: Option<&Norm>,
         gate_up: &Linear,
         activation: Activation,
     ) -> Result<Tensor> {
-        let both = self.project(x, Some(norm), gate_up)?;
+        let both = self.project(x, norm, gate_up)?;
         let half = gate_up.shape.0 / 2;
         let gate = both.narrow(1, 0, half)?;
         let gate = match activation {
@@ -457,6 +457,32 @@ impl Ops for DeviceOps {
             Activation::GeluTanh => gate.gelu()?,
         };
         Ok((gate * both.narrow(1, half, half)?)?)
+    }
+
+    fn add(&self, into: &mut Tensor, more: &Tensor) -> Result<()> {
+        *into = (&*into + more)?;
+        Ok(())
+    }
+
+    fn convolve(
+        &self,
+        x: &Tensor,
+        base: &Tensor,
+        change: &Tensor,
+        group: usize,
+        side: usize,
+    ) -> Result<Tensor> {
+        let ((rows, width), taps) = (x.dims2()?, base.dim(0)?);
+        let groups = width / group;
+        let mut mixed = x.zeros_like()?;
+        for tap in 0..taps.min(rows) {
+            let before = x.narrow(0, 0, rows - tap)?.pad_with_zeros(0, tap, 0)?;
+            let change = change.narrow(1, (side * taps + tap) * groups, groups)?;
+            let change = change.unsqueeze(2)?.broadcast_as((rows, groups, group))?;
+            let weights = change.reshape((rows, width))?.broadcast_add(&base.narrow(0, tap, 1)?)?;
+            mixed = (mixed + (weights * before)?)?;
+        }
+        Ok(mixed)
     }
 
     fn scale(&self, into: &mut Tensor, factor: f32) -> Result<()> {

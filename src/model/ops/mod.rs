@@ -220,13 +220,27 @@ pub trait Ops: Send + Sync + Sized + 'static {
         linear: &Self::Linear,
         post: Option<&Self::Norm>,
     ) -> Result<()>;
-    /// `act(g) ⊙ u` where `g ‖ u = norm(x) · Wᵀ`.
+    /// `act(g) ⊙ u` where `g ‖ u = norm(x) · Wᵀ`; without a norm `x · Wᵀ`.
     fn gated(
         &self,
         x: &Self::Rows,
-        norm: &Self::Norm,
+        norm: Option<&Self::Norm>,
         gate_up: &Self::Linear,
         activation: Activation,
+    ) -> Result<Self::Rows>;
+    /// `into += more`
+    fn add(&self, into: &mut Self::Rows, more: &Self::Rows) -> Result<()>;
+    /// Each row mixed with those before it, channel by channel, with weights that are partly its
+    /// own: `y[i, c] = Σ_t (base[t, c] + change[i, t, c / group]) · x[i - t, c]` over the taps
+    /// `t ≤ i`. `base` is `[taps, width]`; a row of `change` is `[sides, taps, width / group]`,
+    /// and `side` says which of them is meant.
+    fn convolve(
+        &self,
+        x: &Self::Rows,
+        base: &Self::Rows,
+        change: &Self::Rows,
+        group: usize,
+        side: usize,
     ) -> Result<Self::Rows>;
     /// `into *= factor`
     fn scale(&self, into: &mut Self::Rows, factor: f32) -> Result<()>;

@@ -156,7 +156,7 @@ impl<O: Ops> Trials<'_, O> {
             self.add(format!("gate with {name}"), SINGLE, |ops| {
                 let linear = ops.linear(&[tensor(GgmlDType::F32, 12, 2 * OUT)?], None)?;
                 let norm = ops.norm(Noise(13).floats(WIDTH), 1e-5)?;
-                ops.download(&ops.gated(&input(ops, 14, 5)?, &norm, &linear, activation)?)
+                ops.download(&ops.gated(&input(ops, 14, 5)?, Some(&norm), &linear, activation)?)
             });
         }
         for (name, dtype) in [("f32", GgmlDType::F32), ("Q4_1", GgmlDType::Q4_1)] {
@@ -182,6 +182,19 @@ impl<O: Ops> Trials<'_, O> {
         self.add("norm".into(), SINGLE, |ops| {
             let norm = ops.norm(Noise(21).floats(WIDTH), 1e-5)?;
             ops.download(&ops.normed(&input(ops, 22, 5)?, &norm)?)
+        });
+        self.add("sum of rows".into(), 0.0, |ops| {
+            let mut x = input(ops, 26, 5)?;
+            ops.add(&mut x, &input(ops, 27, 5)?)?;
+            ops.download(&x)
+        });
+        self.add("convolution over rows".into(), SINGLE, |ops| {
+            let (x, group) = (input(ops, 28, 5)?, 16);
+            let base = ops.upload(&Noise(29).floats(3 * WIDTH), WIDTH)?;
+            let changes = 2 * 3 * WIDTH / group;
+            let change = ops.upload(&Noise(33).floats(5 * changes), changes)?;
+            let convolve = |side| ops.convolve(&x, &base, &change, group, side);
+            download_all(ops, [convolve(0), convolve(1)])
         });
         self.add("rows times a number".into(), SINGLE, |ops| {
             let mut x = input(ops, 23, 5)?;

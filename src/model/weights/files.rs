@@ -189,8 +189,8 @@ impl TargetFiles {
         let shape = match role {
             Role::Embedding | Role::Head => vec![c.vocab, c.hidden],
             Role::FinalNorm => vec![c.hidden],
-            Role::Fc | Role::HiddenNorm => bail!("a target has no {role:?}"),
             Role::Layer(i, part) => part.shape(layer(&c.layers, i)?, c.hidden),
+            _ => bail!("a target has no {role:?}"),
         };
         self.source.tensor(&self.stored_name(role), &shape)
     }
@@ -366,6 +366,10 @@ impl DraftFiles {
             Role::Embedding | Role::Head => vec![c.vocab, c.hidden],
             Role::FinalNorm | Role::HiddenNorm => vec![c.hidden],
             Role::Fc => vec![c.hidden, c.taps.len() * c.hidden],
+            Role::SelectorHidden => vec![c.selector.map_or(0, |s| s.rank), c.hidden],
+            Role::Predecessors | Role::Successors => {
+                vec![c.proposed(), c.selector.map_or(0, |s| s.rank)]
+            }
             Role::Layer(i, part) => part.shape(layer(&c.layers, i)?, c.hidden),
         };
         self.source.tensor(&self.source.name(role, false), &shape)
@@ -385,7 +389,9 @@ impl DraftFiles {
     fn complete(self) -> Result<Self> {
         let roles = [Role::Fc, Role::HiddenNorm, Role::FinalNorm].into_iter();
         let own = [Role::Embedding, Role::Head].into_iter().filter(|&role| self.has(role));
-        for role in roles.chain(own).chain(layer_roles(&self.config.layers)) {
+        let selector = [Role::SelectorHidden, Role::Predecessors, Role::Successors];
+        let selector = selector.into_iter().filter(|_| self.config.selector.is_some());
+        for role in roles.chain(own).chain(selector).chain(layer_roles(&self.config.layers)) {
             self.tensor(role)?;
         }
         Ok(self)

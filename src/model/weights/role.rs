@@ -15,6 +15,12 @@ pub enum Role {
     Fc,
     /// A draft's norm after [`Role::Fc`]: `[hidden]`.
     HiddenNorm,
+    /// A DFlash 2 draft's view of a slot for its selector: `[rank, hidden]`.
+    SelectorHidden,
+    /// Its codebook of tokens before a slot: `[ids it proposes from, rank]`.
+    Predecessors,
+    /// Its codebook of a slot's candidates, of the same shape.
+    Successors,
     /// A tensor of the layer with this index.
     Layer(usize, Part),
 }
@@ -56,11 +62,19 @@ pub enum Part {
     VBias,
     /// `[1]`, a factor on the layer's output (Gemma 4).
     Scalar,
+    /// `[2, taps, hidden]`: weights of the convolutions before and after attention (DFlash 2).
+    AttnConvBase,
+    /// `[2 · taps · groups, hidden]`: makes each row's change of those weights.
+    AttnConvChange,
+    /// The same of the feed-forward.
+    FfnConvBase,
+    /// The same of the feed-forward.
+    FfnConvChange,
 }
 
 impl Part {
     /// All of them.
-    const ALL: [Self; 17] = {
+    const ALL: [Self; 21] = {
         use Part::*;
         [
             Q,
@@ -80,6 +94,10 @@ impl Part {
             KBias,
             VBias,
             Scalar,
+            AttnConvBase,
+            AttnConvChange,
+            FfnConvBase,
+            FfnConvChange,
         ]
     };
 
@@ -93,6 +111,9 @@ impl Part {
             QBias | KBias => layer.qkv_bias,
             VBias => layer.qkv_bias && !layer.attention.values_are_keys,
             Scalar => layer.layer_scalar,
+            AttnConvBase | AttnConvChange | FfnConvBase | FfnConvChange => {
+                layer.convolution.is_some()
+            }
             _ => true,
         })
     }
@@ -113,6 +134,12 @@ impl Part {
             QBias => vec![q],
             KBias | VBias => vec![kv],
             Scalar => vec![1],
+            AttnConvBase | FfnConvBase => {
+                vec![2, layer.convolution.map_or(0, |c| c.taps), hidden]
+            }
+            AttnConvChange | FfnConvChange => {
+                vec![layer.convolution.map_or(0, |c| 2 * c.taps * (hidden / c.group)), hidden]
+            }
         }
     }
 
@@ -137,6 +164,10 @@ impl Part {
             KBias => "attn_k.bias",
             VBias => "attn_v.bias",
             Scalar => "layer_output_scale.weight",
+            AttnConvBase => "attn_conv_base",
+            AttnConvChange => "attn_conv_proj.weight",
+            FfnConvBase => "ffn_conv_base",
+            FfnConvChange => "ffn_conv_proj.weight",
         }
     }
 
@@ -162,6 +193,10 @@ impl Part {
             KBias => "self_attn.k_proj.bias",
             VBias => "self_attn.v_proj.bias",
             Scalar => "layer_scalar",
+            AttnConvBase => "attention_conv.base_kernel",
+            AttnConvChange => "attention_conv.kernel_projection.weight",
+            FfnConvBase => "mlp_conv.base_kernel",
+            FfnConvChange => "mlp_conv.kernel_projection.weight",
         }
     }
 }
@@ -175,6 +210,9 @@ impl Role {
             Self::FinalNorm => "output_norm.weight".to_owned(),
             Self::Fc => "fc.weight".to_owned(),
             Self::HiddenNorm => "enc.output_norm.weight".to_owned(),
+            Self::SelectorHidden => "selector_hidden.weight".to_owned(),
+            Self::Predecessors => "selector_predecessor.weight".to_owned(),
+            Self::Successors => "selector_successor.weight".to_owned(),
             Self::Layer(i, part) => format!("blk.{i}.{}", part.gguf()),
         }
     }
@@ -191,6 +229,12 @@ impl Role {
             Self::FinalNorm => format!("{prefix}norm.weight"),
             Self::Fc => format!("{prefix}fc.weight"),
             Self::HiddenNorm => format!("{prefix}hidden_norm.weight"),
+            Self::SelectorHidden => {
+                format!("{prefix}candidate_selector.hidden_projection.weight")
+            }
+            // The two have no `.weight`.
+            Self::Predecessors => format!("{prefix}candidate_selector.predecessor_codebook"),
+            Self::Successors => format!("{prefix}candidate_selector.successor_codebook"),
             Self::Layer(i, part) => format!("{prefix}layers.{i}.{}", part.hf(post_norms)),
         }
     }

@@ -1,6 +1,8 @@
 use super::targets::qwen3_4b;
 use super::{laid_over, message};
-use crate::model::config::{Checked, DecoderConfig, DraftConfig};
+use crate::model::config::{
+    Checked, ConvolutionConfig, DecoderConfig, DraftConfig, SelectorConfig,
+};
 use crate::model::ops::Visibility::{Bidirectional, Causal};
 use crate::model::weights::testing::tiny;
 use proptest::prelude::*;
@@ -336,7 +338,6 @@ fn a_mismatch_names_both_sides() {
 fn drafts_that_cannot_run_are_refused_with_what_they_need() {
     let kind = |architecture: &str| refused(json!({"architectures": [architecture]}));
     for (architecture, needs) in [
-        ("DFlash2DraftModel", "candidate selector"),
         ("DSparkDraftModel", "Markov head"),
         ("DFlashLagunaForCausalLM", "gated attention"),
         ("MuseGlimmerAssistantModel", "interleaved rope"),
@@ -350,6 +351,42 @@ fn drafts_that_cannot_run_are_refused_with_what_they_need() {
         assert!(refused(json!({ key: {"a": 1} })).contains("\"speculators\" format"));
     }
     assert!(refused(json!({"architectures": null})).contains("name its architecture"));
+}
+
+/// The additions of Qwen3.8-27B-DFlash2.
+#[test]
+fn dflash_2_has_a_selector_and_convolutions() {
+    let second = |own: Value| {
+        let both = json!({"architectures": ["DFlash2DraftModel"], "dflash_config": own});
+        laid_over(&b16(), &both)
+    };
+    let own = json!({
+        "selector_rank": 256, "selector_top_k": 16, "conv_kernel_size": 2, "conv_group_size": 16,
+    });
+    let target = target(36, 2560, 151936);
+    let draft = read(&second(own.clone()), &target).config;
+    assert_eq!(draft.architecture, "DFlash2DraftModel");
+    assert_eq!(draft.selector, Some(SelectorConfig { rank: 256, candidates: 16 }));
+    let convolution = Some(ConvolutionConfig { taps: 2, group: 16 });
+    assert!(draft.layers.iter().all(|layer| layer.convolution == convolution));
+    assert_eq!(read(&b16(), &target).config.selector, None);
+
+    for (over, reason) in [
+        (json!({"selector_rank": null, "selector_top_k": null}), "has no selector_rank"),
+        (json!({"selector_rank": null}), "selector_top_k, but no selector_rank"),
+        (json!({"selector_top_k": null}), "selector_rank, but no selector_top_k"),
+        (json!({"selector_top_k": 0}), "selector_top_k is 0"),
+        (json!({"selector_rank": 1u64 << 40}), "selector_rank is 1099511627776"),
+        (json!({"conv_kernel_size": null}), "conv_group_size, but no conv_kernel_size"),
+        (json!({"conv_group_size": null}), "conv_kernel_size, but no conv_group_size"),
+        (json!({"conv_kernel_size": 17}), "conv_kernel_size is 17; it must be from 1 to 16"),
+        (json!({"conv_group_size": 0}), "conv_group_size is 0"),
+        (json!({"conv_group_size": 24}), "conv_group_size 24 does not divide the width of 2560"),
+    ] {
+        let config = second(laid_over(&own, &over));
+        let error = message(DraftConfig::from_hf(&config, &target, None));
+        assert!(error.contains(reason), "{error}");
+    }
 }
 
 #[test]

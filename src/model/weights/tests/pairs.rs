@@ -298,7 +298,17 @@ fn gguf_drafts_that_cannot_run_are_named() {
         message(open_draft(&path, &target, None))
     };
     let one = |name: &'static str| move |w: &mut GgufWriter| _ = w.tensor(name, &[1], &[0.0]);
-    assert!(open(&one("selector_hidden.weight")).contains("DFlash 2"));
+    assert!(open(&one("selector_hidden.weight")).contains("no dflash.selector_rank"));
+    let selector = |w: &mut GgufWriter| {
+        w.u32("dflash.selector_rank", 4);
+        w.u32("dflash.selector_top_k", 2);
+    };
+    assert!(open(&selector).contains("selector_hidden.weight"));
+    let convolution = |w: &mut GgufWriter| {
+        w.u32("dflash.conv_kernel_size", 2);
+        w.u32("dflash.conv_group_size", 8);
+    };
+    assert!(open(&convolution).contains("blk.0.attn_conv_base"));
     assert!(open(&one("markov_w1.weight")).contains("DSpark"));
     assert!(open(&one("d2t")).contains("vocabulary of its own"));
     assert!(
