@@ -1,7 +1,7 @@
 //! The block-length planner on simulated machines and texts: after 50 rounds it is within 5 % of
 //! the best fixed block length in hindsight, and never below 0.98 of plain decoding.
 
-use dflash_chat::decode::block_length::{Learned, Limits, Planner};
+use dflash_chat::decode::block_length::{Learned, Limits, Plan, Planner};
 use dflash_chat::decode::session::RoundRecord;
 use dflash_chat::event::{BlockSize, DraftSource, PlannedBy};
 use dflash_chat::model::networks::Proposal;
@@ -108,24 +108,36 @@ fn planned(machine: &Machine, mean: f64) -> f64 {
         }
         rounds += 1;
         let record = RoundRecord {
-            index: rounds,
-            position: 100,
-            planned_by: trimmed.planned_by,
-            source: DraftSource::Draft,
-            anchor: 0,
             drafted,
             unsent,
             choices: (0..=sent).map(|i| choice(i.min(SLOTS - 1))).collect(),
-            accepted: kept,
-            committed: vec![1; kept + 1],
-            expected: trimmed.expected,
             draft_us: draft_us as u64,
             verify_us: verify_us as u64,
-            other_us: 0,
+            ..round(kept)
         };
         planner.observe(&record, kept);
     }
     us / tokens as f64
+}
+
+/// A round that kept so many drafts.
+fn round(kept: usize) -> RoundRecord {
+    RoundRecord {
+        index: 0,
+        position: 100,
+        planned_by: PlannedBy::Auto,
+        source: DraftSource::Draft,
+        anchor: 0,
+        drafted: Vec::new(),
+        unsent: Vec::new(),
+        choices: Vec::new(),
+        accepted: kept,
+        committed: vec![1; kept + 1],
+        expected: None,
+        draft_us: 0,
+        verify_us: 0,
+        other_us: 0,
+    }
 }
 
 #[test]
@@ -225,6 +237,28 @@ fn measured(machine: &Machine) -> Planner {
         }
     }
     Planner::new(learned)
+}
+
+/// What greedy answers teach says nothing of drawn ones, and is there again after them.
+#[test]
+fn drawn_tokens_have_chances_of_their_own() {
+    let mut planner = measured(&MACHINES[0]);
+    let limits = Limits { block: SLOTS + 1, budget: 1000, room: 1000, context: 100 };
+    let sent = |planner: &mut Planner| {
+        let plan = Plan { drafts: 3, ..planner.plan(BlockSize::Auto, &limits) };
+        planner.trim(&plan, &[Proposal { id: 1, prob: 0.5 }; 3], &limits).drafts
+    };
+    for _ in 0..200 {
+        let drafted = vec![Proposal { id: 1, prob: 0.5 }; 3];
+        let choices = vec![Choice { id: 0, margin: 1.0, prob: 1.0 }; 4];
+        let (draft_us, verify_us) = (1000, (MACHINES[0].verify)(4) as u64);
+        planner.observe(&RoundRecord { drafted, choices, draft_us, verify_us, ..round(0) }, 0);
+    }
+    assert_eq!(sent(&mut planner.clone()), 0, "none of 200 was right");
+    planner.begin(true);
+    assert!(sent(&mut planner.clone()) > 0);
+    planner.begin(false);
+    assert_eq!(sent(&mut planner), 0);
 }
 
 /// A budget that cuts a block changes what is said of it, and not what becomes of it.

@@ -3,8 +3,8 @@
 Names and layout are those of the published `DFlashDraftModel` (arXiv 2602.06036): `fc` and
 `hidden_norm` make the context of the target's tapped features; each layer's keys and values come
 of the context and of the block itself; queries of the block only. The row of slot `i` predicts
-the token at that slot. What `DFlash2DraftModel` adds is there where the config has it: `Selector`
-and `Convolution`.
+the token at that slot. Where the config has one, `DFlash2DraftModel`'s candidate selector is there
+(`Selector`); its convolutions are not (README.md says what they brought).
 """
 import torch
 from torch import nn
@@ -79,58 +79,16 @@ class Mlp(nn.Module):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
-class Convolution(nn.Module):
-    """DFlash 2's: each row of a block mixed with those before it, before and after attention or
-    feed-forward, with weights base[t, channel] + change[row, t, group of channels]. At first it
-    changes nothing."""
-
-    def __init__(self, c):
-        super().__init__()
-        own, width = c["dflash_config"], c["hidden_size"]
-        self.taps, self.group = own["conv_kernel_size"], own["conv_group_size"]
-        self.base_kernel = nn.Parameter(torch.zeros(2, self.taps, width))
-        self.base_kernel.data[:, 0] = 1
-        self.kernel_projection = Linear(width, 2 * self.taps * width // self.group)
-        nn.init.zeros_(self.kernel_projection.weight)
-
-    def changes(self, x):
-        """Of both sides, [2, n, a, b, taps, groups], made of the normed input [n, a, b, width]."""
-        n, a, b, width = x.shape
-        return self.kernel_projection(x).view(n, a, b, 2, self.taps, -1).movedim(3, 0)
-
-    def forward(self, x, changes, side):
-        mixed = 0
-        for tap in range(self.taps):
-            before = F.pad(x, (0, 0, tap, 0))[:, :, : x.shape[2]]
-            change = changes[side][..., tap, :].repeat_interleave(self.group, -1)
-            mixed = mixed + (self.base_kernel[side, tap] + change) * before
-        return mixed
-
-
 class Layer(nn.Module):
     def __init__(self, c):
         super().__init__()
         self.self_attn, self.mlp = Attention(c), Mlp(c)
         self.input_layernorm = nn.RMSNorm(c["hidden_size"], c["rms_norm_eps"])
         self.post_attention_layernorm = nn.RMSNorm(c["hidden_size"], c["rms_norm_eps"])
-        convolved = c["dflash_config"].get("conv_kernel_size")
-        self.attention_conv, self.mlp_conv = (Convolution(c) if convolved else None for _ in range(2))
 
-    def forward(self, x, context, turns, mask, size):
-        """`size` is the block's."""
-        x = x + self.around(self.attention_conv, self.input_layernorm(x), size,
-                            lambda x: self.self_attn(x, context, turns, mask))
-        return x + self.around(self.mlp_conv, self.post_attention_layernorm(x), size, self.mlp)
-
-    @staticmethod
-    def around(convolution, x, size, inner):
-        if convolution is None:
-            return inner(x)
-        n, rows, width = x.shape
-        blocks = x.view(n, rows // size, size, width)
-        changes = convolution.changes(blocks)
-        result = inner(convolution(blocks, changes, 0).view(n, rows, width))
-        return convolution(result.view(blocks.shape), changes, 1).view(n, rows, width)
+    def forward(self, x, context, turns, mask):
+        x = x + self.self_attn(self.input_layernorm(x), context, turns, mask)
+        return x + self.mlp(self.post_attention_layernorm(x))
 
 
 def angles(c, positions):
@@ -278,7 +236,7 @@ class Draft(nn.Module):
         own = (block[:, None] == block[None]).expand(n, a * b, a * b)
         mask = torch.cat([context_seen, own], 2)[:, None]
         for layer in self.layers:
-            x = layer(x, context, turns, mask, b)
+            x = layer(x, context, turns, mask)
         return self.norm(x).view(n, a, b, width)[:, :, 1:]
 
     def choose(self, hidden, anchors, head, rows):

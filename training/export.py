@@ -36,11 +36,7 @@ GGUF_PARTS = {
     "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
-    "attention_conv.base_kernel": "attn_conv_base", "attention_conv.kernel_projection": "attn_conv_proj",
-    "mlp_conv.base_kernel": "ffn_conv_base", "mlp_conv.kernel_projection": "ffn_conv_proj",
 }
-# Names that do not end in `.weight`, in GGUF files or in published ones.
-BARE = ("conv_base", "codebook", "base_kernel")
 
 
 def scaled(fc, scale):
@@ -49,16 +45,12 @@ def scaled(fc, scale):
     return (fc.view(fc.shape[0], -1, width) * scale[None, :, None]).reshape(fc.shape)
 
 
-def suffixed(name):
-    return name if name.endswith(BARE) else f"{name}.weight"
-
-
 def gguf_name(name):
     name = name.removesuffix(".weight")
     if name.startswith("layers."):
         _, layer, part = name.split(".", 2)
-        return suffixed(f"blk.{layer}.{GGUF_PARTS[part]}")
-    return suffixed(GGUF_NAMES[name])
+        return f"blk.{layer}.{GGUF_PARTS[part]}.weight"
+    return f"{GGUF_NAMES[name]}.weight"
 
 
 def read(path, scale):
@@ -70,7 +62,8 @@ def read(path, scale):
     else:
         tensors = {t.name: gguf.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(path).tensors}
         parts = [f"layers.{i}.{part}" for i in range(64) for part in GGUF_PARTS]
-        names = [suffixed(name) for name in [*GGUF_NAMES, *parts]]
+        # The published codebooks' names have no `.weight`.
+        names = [name if name.endswith("codebook") else f"{name}.weight" for name in [*GGUF_NAMES, *parts]]
         weights = {name: torch.tensor(np.array(tensors[gguf_name(name)], np.float32))
                    for name in names if gguf_name(name) in tensors}
     weights["fc.weight"] = scaled(weights["fc.weight"], 1 / scale)
@@ -113,7 +106,7 @@ def write_gguf(path, config, weights, kind):
     w.add_array("dflash.target_layers", [tap + 1 for tap in own["target_layer_ids"]])
     w.add_uint32("tokenizer.ggml.mask_token_id", own["mask_token_id"])
     w.add_array("dflash.draft_vocabulary", own["draft_vocabulary"])
-    for key in ("selector_rank", "selector_top_k", "conv_kernel_size", "conv_group_size"):
+    for key in ("selector_rank", "selector_top_k"):
         if key in own:
             w.add_uint32(f"dflash.{key}", own[key])
     w.add_string("dflash.config", json.dumps(config))

@@ -95,10 +95,18 @@ pub struct Learned {
     pub verify: CostModel,
     /// Passes of the draft by number of drafts.
     pub draft: CostModel,
-    /// Chances of acceptance.
-    pub acceptance: AcceptanceModel,
-    /// Those of tokens that followed earlier in the text.
-    #[serde(default)]
+    /// Chances of acceptance where the target takes the likeliest token.
+    pub greedy: Chances,
+    /// Those where it draws, which no draft foresees as well.
+    pub sampled: Chances,
+}
+
+/// Chances of acceptance.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Chances {
+    /// Of the draft's proposals.
+    pub draft: AcceptanceModel,
+    /// Of tokens that followed earlier in the text.
     pub repeats: AcceptanceModel,
 }
 
@@ -106,6 +114,8 @@ pub struct Learned {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Planner {
     learned: Learned,
+    /// The target draws its tokens.
+    sampled: bool,
     /// Mean time saved by a drafted round, in microseconds; `None` before the first.
     advantage: Option<f64>,
     /// Mean worth of a drafted round, in tokens more than a plain step of the same time.
@@ -126,6 +136,23 @@ impl Planner {
     /// What was learned so far.
     pub fn learned(&self) -> &Learned {
         &self.learned
+    }
+
+    /// Begin an answer whose tokens are drawn (`sampled`), or not. What rounds of the other kind
+    /// gained lately says nothing of these.
+    pub fn begin(&mut self, sampled: bool) {
+        if sampled != self.sampled {
+            let learned = std::mem::take(&mut self.learned);
+            *self = Planner { sampled, ..Planner::new(learned) };
+        }
+    }
+
+    fn chances(&self) -> &Chances {
+        if self.sampled { &self.learned.sampled } else { &self.learned.greedy }
+    }
+
+    fn chances_mut(&mut self) -> &mut Chances {
+        if self.sampled { &mut self.learned.sampled } else { &mut self.learned.greedy }
     }
 
     /// How many slots the draft shall fill.
@@ -166,7 +193,7 @@ impl Planner {
     /// Slots that are worth their share of the draft's time: the chance that a slot's token is
     /// committed, times what a token is worth, against the draft curve's slope.
     fn slots(&self, most: usize, context: usize) -> usize {
-        let (draft, acceptance) = (&self.learned.draft, &self.learned.acceptance);
+        let (draft, acceptance) = (&self.learned.draft, &self.chances().draft);
         let (Some(one), Some(all)) = (draft.at(1, context), draft.at(most, context)) else {
             return most;
         };
@@ -214,7 +241,7 @@ impl Planner {
         if plan.purpose != PlannedBy::Auto {
             return None;
         }
-        let worth = self.worth(&self.learned.repeats, repeat, limits.context)?;
+        let worth = self.worth(&self.chances().repeats, repeat, limits.context)?;
         let rival = if plan.drafts == 0 { 0.0 } else { self.draft_gain.max(0.0) };
         (worth.gain > rival).then(|| plan.to_verify(&worth))
     }
@@ -223,7 +250,7 @@ impl Planner {
     pub fn trim(&mut self, plan: &Plan, drafted: &[Proposal], limits: &Limits) -> Plan {
         let context = limits.context;
         let verify = |rows: usize| self.learned.verify.at(rows, context);
-        let worth = self.worth(&self.learned.acceptance, drafted, context);
+        let worth = self.worth(&self.chances().draft, drafted, context);
         let (Some(plain), Some(worth), false) = (verify(1), worth, drafted.is_empty()) else {
             return Plan { expected: drafted.is_empty().then_some(1.0), ..*plan };
         };
@@ -258,7 +285,7 @@ impl Planner {
     pub fn observe_repeat(&mut self, repeat: &[Proposal], committed: &[u32]) {
         let judged = repeat.len().min(committed.len());
         let same = repeat.iter().zip(committed).take_while(|(p, id)| p.id == **id).count();
-        self.learned.repeats.observe(&repeat[..judged], same, same < judged);
+        self.chances_mut().repeats.observe(&repeat[..judged], same, same < judged);
     }
 
     /// The target's choices judge the drafts up to the first that differs: also the first one
@@ -268,7 +295,7 @@ impl Planner {
         // What lies after an end token says nothing of the draft.
         if round.committed.len() <= matched {
             let judged = &round.drafted[..round.committed.len().min(round.drafted.len())];
-            return self.learned.acceptance.observe(judged, judged.len(), false);
+            return self.chances_mut().draft.observe(judged, judged.len(), false);
         }
         let mut proposals = round.drafted.clone();
         let mut accepted = matched;
@@ -277,7 +304,7 @@ impl Planner {
             accepted += usize::from(round.choices.get(matched).is_some_and(|c| c.id == next.id));
         }
         let rejected = accepted < proposals.len();
-        self.learned.acceptance.observe(&proposals, accepted, rejected);
+        self.chances_mut().draft.observe(&proposals, accepted, rejected);
     }
 
     /// Learn from a round; `matched` drafts agreed with the target, before an end token or a

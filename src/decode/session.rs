@@ -166,6 +166,7 @@ impl Session {
         let kept = self.networks.rewind(keep);
         self.ids.truncate(kept);
         let sampler = Sampler::new(settings.sampling.clone(), settings.seed);
+        self.planner.begin(!sampler.is_greedy());
         self.run = Some(Run {
             settings: RunSettings { ctx_limit: limit, ..settings },
             sampler,

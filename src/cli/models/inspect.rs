@@ -102,6 +102,10 @@ fn draft_facts(facts: &mut Facts<impl Write>, files: &DraftFiles) -> Result<()> 
     facts.add("  block", block)?;
     let taps: Vec<String> = config.taps.iter().map(usize::to_string).collect();
     facts.add("  reads", format!("outputs of the target's layers {}", taps.join(", ")))?;
+    if let Some(selector) = config.selector {
+        let how = format!("{} candidates a slot, by the token before it", selector.candidates);
+        facts.add("  selects", how)?;
+    }
     let kinds = files.source.kinds();
     facts.add("  weights", format!("{} in {kinds}", size(files.source.bytes())))?;
     files.warnings.iter().try_for_each(|warning| facts.add("  note", warning))

@@ -352,7 +352,12 @@ impl App {
         if !known || made_by.target == now.target {
             return;
         }
-        let (made_by, now) = (sanitise_line(&made_by.pair), sanitise_line(&now.pair));
+        // Two files may go by one name.
+        let names = match made_by.pair == now.pair {
+            true => [&made_by.target, &now.target],
+            false => [&made_by.pair, &now.pair],
+        };
+        let [made_by, now] = names.map(|name| sanitise_line(name));
         let what = format!("this conversation was made with {made_by}; {now} goes on with it");
         self.tell(Level::Warning, what);
     }

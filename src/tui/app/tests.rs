@@ -332,6 +332,17 @@ fn another_model_is_told() {
         happen(&mut starting, Event::Engine(event));
     }
     assert!(told(&starting));
+    // Another file under the same name.
+    let target = app.conversation.models.target.clone();
+    let mut copy = app.conversation.clone();
+    copy.models.target = "/tmp/copy.gguf".into();
+    happen(&mut app, Event::Opened(Box::new(copy), Vec::new()));
+    let note = app.transcript.items.iter().rev().find_map(|item| match item {
+        Item::Notice(_, note) => Some(note.text.as_str()),
+        _ => None,
+    });
+    let both = format!("made with /tmp/copy.gguf; {target} goes on with it");
+    assert!(note.is_some_and(|note| note.ends_with(&both)), "{note:?}");
 }
 
 #[test]
