@@ -61,7 +61,7 @@ fn the_first_question_is_answered_speculatively() {
     for (i, event) in events.iter().enumerate() {
         assert_eq!(event["seq"], i, "the sequence has a gap");
     }
-    assert_eq!(of(&events, "model_ready")[0]["block_size"], 8);
+    assert_eq!(of(&events, "model_ready")[0]["block_size"], 5);
     assert_eq!(of(&events, "run_started")[0]["mode"], "speculative");
     let rounds = of(&events, "round");
     let finished = of(&events, "run_finished")[0];
@@ -94,7 +94,7 @@ fn rounds_equal_the_trainers_in_f32() {
             "--quant",
             "none",
             "--block-size",
-            "8",
+            &prompt["block_size"].to_string(),
             "--max-tokens",
             "48",
             "--format",
@@ -122,7 +122,7 @@ fn speculation_changes_no_token() {
     if !available() {
         return;
     }
-    for size in ["auto", "3", "8"] {
+    for size in ["auto", "3", "5"] {
         let output = program(&[
             "bench",
             "--repeat",

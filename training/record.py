@@ -18,7 +18,6 @@ from export import read, read_config
 from target import Target
 
 NEW_TOKENS = 48
-SIZE = 8
 
 
 def main(target_path, draft_path, prompts, out):
@@ -27,7 +26,7 @@ def main(target_path, draft_path, prompts, out):
     path = pathlib.Path(target_path).resolve()
     model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
     target, c = Target(path), read_config(draft_path)
-    own = c["dflash_config"]
+    own, size = c["dflash_config"], c["block_size"]
     taps, ids = own["target_layer_ids"], torch.tensor(own["draft_vocabulary"])
     draft = Draft(c).eval()
     draft.begin_with(read(draft_path, torch.ones(len(taps))))
@@ -60,7 +59,7 @@ def main(target_path, draft_path, prompts, out):
             while len(tokens) - first < NEW_TOKENS and tokens[-1] != end:
                 left = NEW_TOKENS - (len(tokens) - first)
                 # The round's own token takes a place too.
-                count = min(SIZE - 1, left - 1)
+                count = min(size - 1, left - 1)
                 proposed = propose(tokens, features, count) if count else []
                 logits, seen = passed(tokens + proposed)
                 own_choice = logits[len(tokens) - 1 :].argmax(-1).tolist()
@@ -75,7 +74,7 @@ def main(target_path, draft_path, prompts, out):
                 tokens += new
                 features = seen
             record["prompts"].append({"category": old["category"], "prompt": old["prompt"], "prompt_ids": old["prompt_ids"],
-                                      "greedy_ids": tokens[first:], "block_size": SIZE, "rounds": rounds, "text": old["text"]})
+                                      "greedy_ids": tokens[first:], "block_size": size, "rounds": rounds, "text": old["text"]})
             print(old["category"], f"tau {(len(tokens) - first - 1) / len(rounds):.2f}", tokens[first:] == old["greedy_ids"])
     pathlib.Path(out).write_text(json.dumps(record) + "\n")
 

@@ -34,8 +34,8 @@ def arguments():
     p.add_argument("--start", type=pathlib.Path, help="begin with this draft: its folder, or a GGUF file that export wrote")
     p.add_argument("--layers", type=int, default=3)
     p.add_argument("--mask-token", type=int, default=16, help="an id that the target never says")
-    p.add_argument("--vocabulary", type=int, default=4096, help="ids that the draft proposes from; with --start at most its own")
-    p.add_argument("--block-size", type=int, help="slots to train, the anchor included; of --start's all, if not given (fewer leave the others as they are); else 6")
+    p.add_argument("--vocabulary", type=int, default=4096, help="ids that the draft proposes from; with --start at most its own, and just those of a draft with a selector")
+    p.add_argument("--block-size", type=int, help="slots of a block, the anchor included [default: of --start's, else 6]")
     p.add_argument("--conversations", type=int, default=8, help="in a step")
     p.add_argument("--blocks", type=int, default=32, help="of each conversation in a step")
     p.add_argument("--rate", type=float, default=1e-3, help="learning rate at its highest")
@@ -133,31 +133,29 @@ def evaluate(draft, held, scale, embedding, vocabulary, size):
     return rounds, (right / counted.clamp(min=1)).tolist()
 
 
-def selector(a):
-    """What a draft's config says of its selector."""
-    return {"selector_rank": a.selector, "selector_top_k": 16} if a.selector else {}
-
-
 def config(a, data, target):
     counts, everything = data.counts(), range(data.shape["vocabulary"])
     if a.start:
         c = read_config(a.start)
         own = c["dflash_config"]
-        # Ids that it never proposed it does not know. Codebooks keep their rows.
-        if "selector_rank" not in own:
-            own["draft_vocabulary"] = ranked(counts, a.vocabulary, own.get("draft_vocabulary", everything))
-            own |= selector(a)
         if own["target_layer_ids"] != data.shape["taps"]:
             raise SystemExit(f"{a.start} reads layers {own['target_layer_ids']}, but {data.shape['taps']} were collected")
-        architecture = "DFlash2DraftModel" if "selector_rank" in own else "DFlashDraftModel"
-        return c | {"architectures": [architecture], "block_size": max(a.block_size or 0, c["block_size"])}
-    ids = ranked(counts, a.vocabulary, everything)
-    return target.config | {
-        "architectures": ["DFlash2DraftModel" if a.selector else "DFlashDraftModel"], "model_type": "qwen3", "hidden_act": "silu",
-        "attention_bias": False, "num_hidden_layers": a.layers, "vocab_size": data.shape["vocabulary"],
-        "block_size": a.block_size or 6, "layer_types": ["full_attention"] * a.layers, "tie_word_embeddings": True,
-        "dflash_config": {"target_layer_ids": data.shape["taps"], "mask_token_id": a.mask_token, "draft_vocabulary": ids, **selector(a)},
-    }
+        size = a.block_size or c["block_size"]
+    else:
+        own = {"target_layer_ids": data.shape["taps"], "mask_token_id": a.mask_token}
+        c = target.config | {
+            "model_type": "qwen3", "hidden_act": "silu", "attention_bias": False, "num_hidden_layers": a.layers,
+            "vocab_size": data.shape["vocabulary"], "layer_types": ["full_attention"] * a.layers,
+            "tie_word_embeddings": True,
+        }
+        size = a.block_size or 6
+    # Codebooks keep their rows; without them ids that a draft never proposed it does not know.
+    if "selector_rank" not in own:
+        own["draft_vocabulary"] = ranked(counts, a.vocabulary, own.get("draft_vocabulary", everything))
+        if a.selector:
+            own |= {"selector_rank": a.selector, "selector_top_k": 16}
+    kind = "DFlash2DraftModel" if "selector_rank" in own else "DFlashDraftModel"
+    return c | {"architectures": [kind], "block_size": size, "dflash_config": own}
 
 
 def main():

@@ -17,7 +17,7 @@ use super::decoder::{
 };
 use super::networks::Proposal;
 use super::ops::Ops;
-use super::selector::Selector;
+use super::selector::{SELECTOR_STEPS, Selector};
 use super::weights::{DraftFiles, Part, Role};
 use anyhow::{Context, Result, ensure};
 
@@ -68,7 +68,7 @@ impl<O: Ops> Draft<O> {
             LAYER_STEPS + 1 + layer.convolution.map_or(0, |_| CONVOLUTION_STEPS)
         };
         let layers: usize = config.layers.iter().map(of_layer).sum();
-        let steps = 1 + optional + layers + usize::from(config.selector.is_some());
+        let steps = 1 + optional + layers + config.selector.map_or(0, |_| SELECTOR_STEPS);
         let read = Reader {
             ops,
             tensor: &tensor,

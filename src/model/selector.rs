@@ -5,14 +5,14 @@
 //! became. The selector walks from the anchor through the slots: of each it takes the
 //! `candidates` with the largest logits, adds to the logit of `b` after `a` the score
 //! `⟨A[a] ⊙ H(row), B[b]⟩` (`A` and `B` are codebooks of `rank` numbers a token, `H` is a
-//! projection of the slot's normed row), and goes on from the best one. No other pass is needed:
-//! a slot costs a few thousand multiplications. After the published `DFlash2DraftModel`, whose
-//! walk at temperature 0 this is; what is proposed is verified as ever.
+//! projection of the slot's normed row), and goes on from the best one. No other pass is needed,
+//! one small product and a lookup. After the published `DFlash2DraftModel`, whose walk at
+//! temperature 0 this is; what is proposed is verified as ever.
 
 use super::config::SelectorConfig;
 use super::decoder::Reader;
 use super::ops::Ops;
-use super::weights::{RawTensor, Role};
+use super::weights::Role;
 use anyhow::{Context, Result, ensure};
 
 /// The selector. "Places" are rows of the draft's head: ids, unless it proposes from fewer.
@@ -20,35 +20,32 @@ pub(super) struct Selector<O: Ops> {
     config: SelectorConfig,
     /// H: `[rank, hidden]`
     view: O::Linear,
-    /// A, as stored: `[places, rank]`
-    predecessors: RawTensor<'static>,
-    /// B, as stored: `[places, rank]`
-    successors: RawTensor<'static>,
+    /// A: `[places, rank]`
+    predecessors: O::Linear,
+    /// B: `[places, rank]`
+    successors: O::Linear,
 }
+
+/// Matrices of a selector.
+pub(super) const SELECTOR_STEPS: usize = 3;
 
 /// A place, and how probable it is among the slot's candidates.
 pub(super) type Chosen = (u32, f32);
 
 impl<O: Ops> Selector<O> {
     pub(super) fn load(read: &Reader<'_, O>, config: SelectorConfig) -> Result<Self> {
-        let codebook = |role| -> Result<RawTensor<'static>> {
-            let book = (read.tensor)(role)?.into_owned();
-            (read.release)(role);
-            book.row_bytes()?;
-            Ok(book)
-        };
         Ok(Selector {
             config,
             view: read.matrix(&[Role::SelectorHidden], |view| read.ops.linear(&view, None))?,
-            predecessors: codebook(Role::Predecessors)?,
-            successors: codebook(Role::Successors)?,
+            predecessors: read.table(Role::Predecessors)?,
+            successors: read.table(Role::Successors)?,
         })
     }
 
     /// Bytes of its matrices.
     pub(super) fn bytes(&self, ops: &O) -> u64 {
-        let books = self.predecessors.bytes.len() + self.successors.bytes.len();
-        ops.linear_bytes(&self.view) + books as u64
+        let all = [&self.view, &self.predecessors, &self.successors];
+        all.into_iter().map(|linear| ops.linear_bytes(linear)).sum()
     }
 
     /// Fill the slots whose last rows are `slots` and whose logits are `logits`, after `anchor`
@@ -65,32 +62,35 @@ impl<O: Ops> Selector<O> {
         let logits = ops.download(logits)?;
         let width = logits.len() / ops.count(slots).max(1);
         ensure!(width > 0, "a draft without logits");
-        let mut before = anchor;
-        let slots = views.chunks_exact(self.config.rank).zip(logits.chunks_exact(width));
-        slots
-            .map(|(view, logits)| {
-                let mut candidates = likeliest(logits, self.config.candidates);
-                if let Some(before) = before {
-                    self.weigh(before, view, &mut candidates)?;
-                }
-                let chosen = best(&candidates).context("the draft gave no numbers as logits")?;
-                before = Some(chosen.0);
-                Ok(chosen)
-            })
-            .collect()
-    }
+        let slots = logits.chunks_exact(width).map(|row| likeliest(row, self.config.candidates));
+        let mut slots: Vec<Vec<(u32, f32)>> = slots.collect();
+        // All rows that the walk may need at once, so that a GPU is waited for but twice.
+        let places: Vec<u32> = slots.iter().flatten().map(|(place, _)| *place).collect();
+        let rows = |book, places: &[u32]| ops.download(&ops.embed(book, places, 1.0)?);
+        let (predecessors, successors) =
+            (rows(&self.predecessors, &places)?, rows(&self.successors, &places)?);
+        let after_anchor = anchor.map(|anchor| rows(&self.predecessors, &[anchor])).transpose()?;
 
-    /// Add the scores of standing after `before`.
-    fn weigh(&self, before: u32, view: &[f32], candidates: &mut [(u32, f32)]) -> Result<()> {
-        let wanted = self.predecessors.select_rows(&[before])?.to_f32()?;
-        let wanted: Vec<f32> = wanted.iter().zip(view).map(|(a, h)| a * h).collect();
-        let places: Vec<u32> = candidates.iter().map(|(place, _)| *place).collect();
-        let offered = self.successors.select_rows(&places)?.to_f32()?;
-        for ((_, score), offered) in candidates.iter_mut().zip(offered.chunks(wanted.len())) {
-            *score += wanted.iter().zip(offered).map(|(a, b)| a * b).sum::<f32>();
+        let rank = self.config.rank;
+        let mut before = after_anchor.as_deref();
+        let (mut path, mut first) = (Vec::with_capacity(slots.len()), 0);
+        for (candidates, view) in slots.iter_mut().zip(views.chunks_exact(rank)) {
+            for (i, (_, score)) in candidates.iter_mut().enumerate() {
+                let successor = &successors[(first + i) * rank..][..rank];
+                *score += before.map_or(0.0, |before| pair_score(before, view, successor));
+            }
+            let (chosen, prob) = best(candidates).context("the draft gave no numbers as logits")?;
+            path.push((candidates[chosen].0, prob));
+            before = Some(&predecessors[(first + chosen) * rank..][..rank]);
+            first += candidates.len();
         }
-        Ok(())
+        Ok(path)
     }
+}
+
+/// `⟨A[a] ⊙ H(row), B[b]⟩`
+fn pair_score(predecessor: &[f32], view: &[f32], successor: &[f32]) -> f32 {
+    predecessor.iter().zip(view).zip(successor).map(|((a, h), b)| a * h * b).sum()
 }
 
 /// The places of the `count` largest logits with these, the largest first, of equals the first.
@@ -111,16 +111,17 @@ fn likeliest(logits: &[f32], count: usize) -> Vec<(u32, f32)> {
     kept
 }
 
-/// The candidate of the largest score (of equals the first), with its share of their softmax.
-fn best(candidates: &[(u32, f32)]) -> Option<Chosen> {
-    let mut best = *candidates.first()?;
-    for &candidate in candidates {
-        if candidate.1 > best.1 {
-            best = candidate;
+/// Which candidate has the largest score (of equals the first), and its share of their softmax.
+fn best(candidates: &[(u32, f32)]) -> Option<(usize, f32)> {
+    let mut best = 0;
+    for (i, (_, score)) in candidates.iter().enumerate() {
+        if *score > candidates[best].1 {
+            best = i;
         }
     }
-    let sum: f32 = candidates.iter().map(|(_, score)| (score - best.1).exp()).sum();
-    Some((best.0, 1.0 / sum))
+    let top = candidates.get(best)?.1;
+    let sum: f32 = candidates.iter().map(|(_, score)| (score - top).exp()).sum();
+    Some((best, 1.0 / sum))
 }
 
 #[cfg(test)]
@@ -138,9 +139,9 @@ mod tests {
 
     #[test]
     fn the_best_is_the_first_of_equals() {
-        assert_eq!(best(&[(4, 1.0), (7, 2.0), (9, 2.0)]).unwrap().0, 7);
-        let (place, prob) = best(&[(4, 0.0), (7, 3f32.ln())]).unwrap();
-        assert!(place == 7 && (prob - 0.75).abs() < 1e-6);
+        assert_eq!(best(&[(4, 1.0), (7, 2.0), (9, 2.0)]).unwrap().0, 1);
+        let (i, prob) = best(&[(4, 0.0), (7, 3f32.ln())]).unwrap();
+        assert!(i == 1 && (prob - 0.75).abs() < 1e-6);
         assert_eq!(best(&[]), None);
     }
 

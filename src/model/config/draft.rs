@@ -39,12 +39,8 @@ impl DraftConfig {
         let max_positions = fields.need_count("max_position_embeddings")?;
         let norm_eps = fields.need_number("rms_norm_eps")?;
         check_widths(vocab, hidden, max_positions, norm_eps)?;
-        let either_count = |key: &str| -> Result<Option<usize>> {
-            Ok(match own.count(key)? {
-                Some(value) => Some(value),
-                None => fields.count(key)?,
-            })
-        };
+        let either_count =
+            |key: &str| -> Result<Option<usize>> { Ok(own.count(key)?.or(fields.count(key)?)) };
         let selector = selector(either_count)?;
         if architecture == "DFlash2DraftModel" && selector.is_none() {
             bail!("{architecture} has no selector_rank; without its selector it drafts badly");
@@ -57,10 +53,7 @@ impl DraftConfig {
                 None => fields.number(key)?,
             })
         };
-        let num_target_layers = match own.count("num_target_layers")? {
-            Some(n) => Some(n),
-            None => fields.count("num_target_layers")?,
-        };
+        let num_target_layers = either_count("num_target_layers")?;
         let listed = match own.counts("target_layer_ids")? {
             Some(list) => Some(list),
             None => fields.counts("target_layer_ids")?,
@@ -263,12 +256,8 @@ pub(super) fn vocabulary(ids: Option<Vec<usize>>, vocab: usize) -> Result<Option
 pub(super) fn selector(
     read: impl Fn(&str) -> Result<Option<usize>>,
 ) -> Result<Option<SelectorConfig>> {
-    let both = (read("selector_rank")?, read("selector_top_k")?);
-    let (rank, candidates) = match both {
-        (Some(rank), Some(candidates)) => (rank, candidates),
-        (None, None) => return Ok(None),
-        (None, _) => bail!("the draft has selector_top_k, but no selector_rank"),
-        (_, None) => bail!("the draft has selector_rank, but no selector_top_k"),
+    let Some([rank, candidates]) = together(read, ["selector_rank", "selector_top_k"])? else {
+        return Ok(None);
     };
     Ok(Some(SelectorConfig {
         rank: bounded("selector_rank", rank, super::MAX_HIDDEN)?,
@@ -281,12 +270,8 @@ pub(super) fn convolution(
     read: impl Fn(&str) -> Result<Option<usize>>,
     hidden: usize,
 ) -> Result<Option<ConvolutionConfig>> {
-    let both = (read("conv_kernel_size")?, read("conv_group_size")?);
-    let (taps, group) = match both {
-        (Some(taps), Some(group)) => (taps, group),
-        (None, None) => return Ok(None),
-        (None, _) => bail!("the draft has conv_group_size, but no conv_kernel_size"),
-        (_, None) => bail!("the draft has conv_kernel_size, but no conv_group_size"),
+    let Some([taps, group]) = together(read, ["conv_kernel_size", "conv_group_size"])? else {
+        return Ok(None);
     };
     bounded("conv_kernel_size", taps, super::MAX_CONVOLUTION)?;
     bounded("conv_group_size", group, hidden)?;
@@ -294,6 +279,19 @@ pub(super) fn convolution(
         bail!("conv_group_size {group} does not divide the width of {hidden}");
     }
     Ok(Some(ConvolutionConfig { taps, group }))
+}
+
+/// Two counts of which neither says anything without the other.
+fn together(
+    read: impl Fn(&str) -> Result<Option<usize>>,
+    [first, second]: [&str; 2],
+) -> Result<Option<[usize; 2]>> {
+    match (read(first)?, read(second)?) {
+        (Some(a), Some(b)) => Ok(Some([a, b])),
+        (None, None) => Ok(None),
+        (None, _) => bail!("the draft has {second}, but no {first}"),
+        (_, None) => bail!("the draft has {first}, but no {second}"),
+    }
 }
 
 /// The target layers for a draft that lists none: evenly spread over `[1, target - 3]`, halves
