@@ -15,7 +15,7 @@ use dflash_chat::model::ops::{
 use dflash_chat::model::weights::RawTensor;
 use std::time::Instant;
 
-const ROWS: [usize; 6] = [1, 2, 4, 8, 16, 512];
+const ROWS: [usize; 8] = [1, 2, 3, 4, 5, 8, 16, 512];
 
 fn main() {
     // `cargo bench` adds flags of its own.
@@ -208,7 +208,7 @@ fn forward_passes(cpu: &Cpu, depth: usize) {
     }
     let time = least(3, || pass(512, depth, false, &mut [0.0; 6]));
     println!("  prefill {:.0} tok/s", 512.0 / time * 1e6);
-    for rows in [1, 8, 16, 512] {
+    for rows in [1, 2, 3, 4, 8, 16, 512] {
         let mut part = [0.0; 6];
         let times = if rows > 16 { 2 } else { 20 };
         (0..times).for_each(|_| pass(rows, depth, true, &mut part));

@@ -231,8 +231,8 @@ impl<T: Element> Kernel for ChunkOfPanel<'_, '_, T> {
             2 => self.queries::<S, 2>(s),
             3 => self.queries::<S, 3>(s),
             4 => self.queries::<S, 4>(s),
-            6 if S::ROWS == 8 => self.queries::<S, 6>(s),
-            8 if S::ROWS == 8 => self.queries::<S, 8>(s),
+            6 => self.queries::<S, 6>(s),
+            8 if S::QUERIES == 8 => self.queries::<S, 8>(s),
             _ => {}
         }
     }
@@ -260,24 +260,10 @@ impl<T: Element> ChunkOfPanel<'_, '_, T> {
         let width = padded(spec.head_dim);
         let mut weights = [[0.0; CHUNK]; N];
         if !seen.is_empty() {
-            let queries = self.panel.elements.as_chunks().0;
-            for pair in seen.start / (2 * LANES)..seen.end.div_ceil(2 * LANES) {
-                let first = pair * 2 * LANES;
-                let keys = &keys[first * spec.head_dim..][..2 * LANES * spec.head_dim];
-                let keys = keys.as_chunks().0;
-                let values = values[first * width..].as_ptr();
-                let keys = keys.split_at(spec.head_dim);
-                let scores = scores::<S, T, N>(s, keys, queries, (values, 2 * LANES * width));
-                for (i, scores) in scores.into_iter().enumerate() {
-                    for (half, score) in scores.into_iter().enumerate() {
-                        let capped = match spec.softcap {
-                            Some(cap) => soft_cap(s, score, cap),
-                            None => score,
-                        };
-                        let at = first + half * LANES;
-                        s.store_part(&mut weights[i][at..at + LANES], capped);
-                    }
-                }
+            if S::PAIRS {
+                self.score::<S, N, 2>(s, (keys, values), &seen, &mut weights);
+            } else {
+                self.score::<S, N, 1>(s, (keys, values), &seen, &mut weights);
             }
         }
         let stride = record(spec.head_dim);
@@ -293,25 +279,66 @@ impl<T: Element> ChunkOfPanel<'_, '_, T> {
             weighted_values::<S, T, N>(s, values, &weights, &sight, seen, self.to);
         }
     }
+
+    /// `to` ← the capped scores of the tiles of keys that hold positions of `seen`, `C` tiles at
+    /// a time.
+    #[inline(always)]
+    fn score<S: Simd, const N: usize, const C: usize>(
+        &self,
+        s: S,
+        (keys, values): (&[T], &[T]),
+        seen: &Range<usize>,
+        to: &mut [[f32; CHUNK]; N],
+    ) {
+        let AttentionSpec { head_dim, softcap, .. } = *self.lookup.spec;
+        let queries = self.panel.elements.as_chunks().0;
+        let count = C * LANES;
+        for tiles in seen.start / count..seen.end.div_ceil(count) {
+            let first = tiles * count;
+            let keys = std::array::from_fn(|c| {
+                keys[(first + c * LANES) * head_dim..][..LANES * head_dim].as_chunks().0
+            });
+            let values = values[first * padded(head_dim)..].as_ptr();
+            let values = (values, count * padded(head_dim));
+            let scores = scores::<S, T, N, C>(s, keys, queries, values);
+            for (i, scores) in scores.into_iter().enumerate() {
+                for (c, score) in scores.into_iter().enumerate() {
+                    let capped = match softcap {
+                        Some(cap) => soft_cap(s, score, cap),
+                        None => score,
+                    };
+                    let at = first + c * LANES;
+                    s.store_part(&mut to[i][at..at + LANES], capped);
+                }
+            }
+        }
+    }
 }
 
-/// `q · k` of two tiles of keys, by query. Meanwhile the values, so many from a place on, are
+/// `q · k` of `C` tiles of keys, by query. Meanwhile the values, so many from a place on, are
 /// fetched.
 #[inline(always)]
-fn scores<S: Simd, T: Element, const N: usize>(
+fn scores<S: Simd, T: Element, const N: usize, const C: usize>(
     s: S,
-    keys: (&[[T; LANES]], &[[T; LANES]]),
+    keys: [&[[T; LANES]]; C],
     queries: &[[f32; N]],
     (values, count): (*const T, usize),
-) -> [[S::F; 2]; N] {
-    let mut sums = [[s.splat(0.0); 2]; N];
-    let step = count.div_ceil(keys.0.len());
-    for (i, ((first, second), q)) in keys.0.iter().zip(keys.1).zip(queries).enumerate() {
+) -> [[S::F; C]; N] {
+    let mut sums = [[s.splat(0.0); C]; N];
+    let dims = queries.len();
+    let step = count.div_ceil(dims);
+    let keys = keys.map(|keys| &keys[..dims]);
+    for (i, q) in queries.iter().enumerate() {
         s.prefetch(values.wrapping_add(i * step));
-        let (first, second) = (T::load(s, first), T::load(s, second));
-        for i in 0..N {
-            let q = s.splat(q[i]);
-            sums[i] = [s.fma(first, q, sums[i][0]), s.fma(second, q, sums[i][1])];
+        let mut vectors = [s.splat(0.0); C];
+        for c in 0..C {
+            vectors[c] = T::load(s, &keys[c][i]);
+        }
+        for query in 0..N {
+            let q = s.splat(q[query]);
+            for c in 0..C {
+                sums[query][c] = s.fma(vectors[c], q, sums[query][c]);
+            }
         }
     }
     sums
@@ -381,14 +408,15 @@ fn weighted_values<S: Simd, T: Element, const N: usize>(
         common = seen.end..seen.end;
     }
     let (width, mut column) = (values.width, 0);
-    while column + 2 * LANES <= width {
+    while S::PAIRS && column + 2 * LANES <= width {
         let sums = columns::<S, T, N, 2>(s, values, column, weights, sight, &seen, &common);
         store_columns(s, sums, width, column, to);
         column += 2 * LANES;
     }
-    if column < width {
+    while column < width {
         let sums = columns::<S, T, N, 1>(s, values, column, weights, sight, &seen, &common);
         store_columns(s, sums, width, column, to);
+        column += LANES;
     }
 }
 
@@ -534,7 +562,7 @@ fn append_to<'x, T: Element>(
     len: usize,
 ) {
     let spec = heading.spec;
-    let (group, full) = (spec.heads / spec.kv_heads, isa.rows());
+    let (group, full) = (spec.heads / spec.kv_heads, isa.queries());
     let mut queries: Vec<Queries> = vec![];
     if to.is_some() {
         queries.extend(

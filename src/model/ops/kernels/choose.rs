@@ -1,4 +1,4 @@
-//! The greedy choice among logits.
+//! The greedy choice among logits, and their weights for a draw.
 
 use super::math::exp;
 use super::simd::{Kernel, LANES, Simd};
@@ -48,5 +48,29 @@ impl Kernel for Choose<'_> {
             f32::NAN
         };
         Choice { id: id as u32, margin: largest - next, prob }
+    }
+}
+
+/// `to ← e^((logits - top) / temperature)`; 0 for not-a-number.
+pub struct Weights<'a> {
+    /// The row.
+    pub logits: &'a [f32],
+    /// The largest of it.
+    pub top: f32,
+    /// Above zero.
+    pub temperature: f32,
+    /// As wide as the row.
+    pub to: &'a mut [f32],
+}
+
+impl Kernel for Weights<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (top, temperature) = (s.splat(self.top), s.splat(self.temperature));
+        for (x, to) in self.logits.chunks(LANES).zip(self.to.chunks_mut(LANES)) {
+            let weight = exp(s, s.div(s.sub(s.load_part(x), top), temperature));
+            s.store_part(to, s.max(weight, s.splat(0.0)));
+        }
     }
 }

@@ -31,6 +31,8 @@ impl Simd for Avx512 {
     type Bytes = __m512i;
     type NibbleSum = __m512i;
     const ROWS: usize = 8;
+    const QUERIES: usize = 8;
+    const PAIRS: bool = true;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {

@@ -32,6 +32,10 @@ pub trait Simd: Copy {
     type NibbleSum: Copy;
     /// Activation rows that a product keeps in registers at once.
     const ROWS: usize;
+    /// Queries that attention keeps in registers at once: 6 or 8.
+    const QUERIES: usize;
+    /// Whether there are registers for two sums of each query.
+    const PAIRS: bool;
 
     /// The same value in all lanes.
     fn splat(self, x: f32) -> Self::F;
@@ -149,6 +153,17 @@ pub trait Kernel {
     fn run<S: Simd>(self, s: S) -> Self::Output;
 }
 
+/// Finds out [`Simd::ROWS`] and [`Simd::QUERIES`].
+struct Heights;
+
+impl Kernel for Heights {
+    type Output = (usize, usize);
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> (usize, usize) {
+        (S::ROWS, S::QUERIES)
+    }
+}
+
 /// An instruction set of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Isa(Set);
@@ -227,15 +242,12 @@ impl Isa {
 
     /// Activation rows that a product keeps in registers at once ([`Simd::ROWS`]).
     pub fn rows(self) -> usize {
-        struct Rows;
-        impl Kernel for Rows {
-            type Output = usize;
-            #[inline(always)]
-            fn run<S: Simd>(self, _: S) -> usize {
-                S::ROWS
-            }
-        }
-        self.run(Rows)
+        self.run(Heights).0
+    }
+
+    /// Queries that attention keeps in registers at once ([`Simd::QUERIES`]).
+    pub fn queries(self) -> usize {
+        self.run(Heights).1
     }
 
     /// Run `kernel` with these instructions.

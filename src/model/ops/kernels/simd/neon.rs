@@ -101,6 +101,8 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     type Bytes = Bytes;
     type NibbleSum = I;
     const ROWS: usize = 4;
+    const QUERIES: usize = 6;
+    const PAIRS: bool = false;
 
     #[inline(always)]
     fn splat(self, x: f32) -> F {

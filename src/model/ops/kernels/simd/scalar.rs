@@ -22,6 +22,8 @@ impl Simd for Scalar {
     type Bytes = [u8; 64];
     type NibbleSum = I;
     const ROWS: usize = 4;
+    const QUERIES: usize = 6;
+    const PAIRS: bool = false;
 
     #[inline(always)]
     fn splat(self, x: f32) -> F {
