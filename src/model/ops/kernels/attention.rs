@@ -231,6 +231,7 @@ impl<T: Element> Kernel for ChunkOfPanel<'_, '_, T> {
             2 => self.queries::<S, 2>(s),
             3 => self.queries::<S, 3>(s),
             4 => self.queries::<S, 4>(s),
+            5 => self.queries::<S, 5>(s),
             6 => self.queries::<S, 6>(s),
             8 if S::QUERIES == 8 => self.queries::<S, 8>(s),
             _ => {}
@@ -566,7 +567,7 @@ fn append_to<'x, T: Element>(
     let mut queries: Vec<Queries> = vec![];
     if to.is_some() {
         queries.extend(
-            (0..spec.kv_heads).map(|_| Panels::new(rows * group, spec.head_dim, full, 0.0)),
+            (0..spec.kv_heads).map(|_| Panels::new((rows * group, spec.head_dim, full), 0.0)),
         );
     }
     {

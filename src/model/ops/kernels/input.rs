@@ -42,7 +42,7 @@ pub struct Panels<T> {
 pub struct Panel<'a, T> {
     /// `width × height` elements.
     pub elements: &'a [T],
-    /// Rows, those that fill up included: 1, 2, 3, 4, 6 or 8.
+    /// Rows, those that fill up included: 1 to 6, or 8.
     pub height: usize,
     /// Index of its first row.
     pub first: usize,
@@ -51,15 +51,14 @@ pub struct Panel<'a, T> {
 /// The panel height that holds `rows`: kernels exist for these heights.
 fn height(rows: usize) -> usize {
     match rows {
-        0..=4 => rows,
-        5..=6 => 6,
+        0..=6 => rows,
         _ => 8,
     }
 }
 
 impl<T: Copy + Send> Panels<T> {
-    /// Room for `rows` rows in panels of `full`, filled with `zero`.
-    pub fn new(rows: usize, width: usize, full: usize, zero: T) -> Self {
+    /// Room for `rows` rows of `width` in panels of `full`, filled with `zero`.
+    pub fn new((rows, width, full): (usize, usize, usize), zero: T) -> Self {
         let elements = vec![zero; (rows / full * full + height(rows % full)) * width];
         Panels { elements, rows, width, full }
     }
@@ -214,22 +213,23 @@ impl Input {
         norm: Option<&Norm>,
         (quantised, dense): (bool, bool),
     ) -> Input {
-        let (rows, full) = (x.len() / width, isa.rows());
-        let mut blocks =
-            quantised.then(|| Panels::new(rows, width / BLOCK, full, InputBlock::ZERO));
-        let mut floats = dense.then(|| Panels::new(rows, width, full, 0.0));
+        let rows = x.len() / width;
+        let block_size = (rows, width / BLOCK, isa.rows());
+        let float_size = (rows, width, isa.dense_rows());
+        let mut blocks = quantised.then(|| Panels::new(block_size, InputBlock::ZERO));
+        let mut floats = dense.then(|| Panels::new(float_size, 0.0));
         let to_blocks = blocks.as_mut().map(Panels::shared);
         let to_floats = floats.as_mut().map(Panels::shared);
         let one = |row: usize| {
             let x = &x[row * width..][..width];
             if let Some(panels) = to_blocks {
                 // SAFETY: each row is one part of the work.
-                let to = unsafe { Slots::new(panels, row, (rows, width / BLOCK, full)) };
+                let to = unsafe { Slots::new(panels, row, block_size) };
                 isa.run(QuantiseRow { x, norm, to });
             }
             if let Some(panels) = to_floats {
                 // SAFETY: each row is one part of the work.
-                let to = unsafe { Slots::new(panels, row, (rows, width, full)) };
+                let to = unsafe { Slots::new(panels, row, float_size) };
                 isa.run(CopyRow { x, norm, to });
             }
         };

@@ -15,13 +15,15 @@ use std::ops::Range;
 /// How far ahead of its use a weight is fetched, in bytes.
 const AHEAD: usize = 8192;
 
-/// Rows that meet all of a thread's tiles before the next rows come; whole panels.
-const BLOCK_ROWS: usize = 64;
+/// Rows that meet all of a thread's tiles before the next rows come: whole panels of 4, 6 or 8.
+const BLOCK_ROWS: usize = 48;
 
 /// What a tile of weights is made of.
 trait Column: Copy {
     /// What it meets.
     type Input: Copy;
+    /// Rows of a full panel.
+    fn rows<S: Simd>() -> usize;
     /// The product of a tile and the rows of a panel, by row.
     fn dot<S: Simd, const ROWS: usize>(
         s: S,
@@ -41,6 +43,10 @@ fn fetch_ahead<S: Simd, T>(s: S, at: &T) {
 
 impl Column for Q4Block {
     type Input = InputBlock;
+    #[inline(always)]
+    fn rows<S: Simd>() -> usize {
+        S::ROWS
+    }
     #[inline(always)]
     fn dot<S: Simd, const ROWS: usize>(
         s: S,
@@ -75,6 +81,10 @@ impl Column for Q4Block {
 
 impl Column for Q8Block {
     type Input = InputBlock;
+    #[inline(always)]
+    fn rows<S: Simd>() -> usize {
+        S::ROWS
+    }
     #[inline(always)]
     fn dot<S: Simd, const ROWS: usize>(
         s: S,
@@ -144,6 +154,10 @@ impl Dense for BF16 {
 
 impl<T: Dense> Column for [T; LANES] {
     type Input = f32;
+    #[inline(always)]
+    fn rows<S: Simd>() -> usize {
+        S::DENSE_ROWS
+    }
     /// Even and odd columns are summed apart: two chains of additions run side by side.
     #[inline(always)]
     fn dot<S: Simd, const ROWS: usize>(s: S, tile: &[Self], panel: &[[f32; ROWS]]) -> [S::F; ROWS] {
@@ -245,10 +259,13 @@ impl TileRange<'_> {
                         2 => self.one::<S, C, 2>(s, tile, &panel, panels.rows, columns.clone()),
                         3 => self.one::<S, C, 3>(s, tile, &panel, panels.rows, columns.clone()),
                         4 => self.one::<S, C, 4>(s, tile, &panel, panels.rows, columns.clone()),
-                        6 if S::ROWS == 8 => {
+                        5 if C::rows::<S>() >= 5 => {
+                            self.one::<S, C, 5>(s, tile, &panel, panels.rows, columns.clone());
+                        }
+                        6 if C::rows::<S>() >= 6 => {
                             self.one::<S, C, 6>(s, tile, &panel, panels.rows, columns.clone());
                         }
-                        8 if S::ROWS == 8 => {
+                        8 if C::rows::<S>() >= 8 => {
                             self.one::<S, C, 8>(s, tile, &panel, panels.rows, columns.clone());
                         }
                         _ => {}

@@ -83,7 +83,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type I = I;
     type Bytes = I;
     type NibbleSum = I;
-    const ROWS: usize = 4;
+    const ROWS: usize = 6;
+    const DENSE_ROWS: usize = 4;
     const QUERIES: usize = 6;
     const PAIRS: bool = false;
 

@@ -31,6 +31,7 @@ impl Simd for Avx512 {
     type Bytes = __m512i;
     type NibbleSum = __m512i;
     const ROWS: usize = 8;
+    const DENSE_ROWS: usize = 8;
     const QUERIES: usize = 8;
     const PAIRS: bool = true;
 

@@ -30,8 +30,10 @@ pub trait Simd: Copy {
     type Bytes: Copy;
     /// Sums of products of nibbles with bytes over at most 32 products a lane.
     type NibbleSum: Copy;
-    /// Activation rows that a product keeps in registers at once.
+    /// Activation rows that a product with quantised weights keeps in registers at once.
     const ROWS: usize;
+    /// Those of a product with dense weights, which has two sums a row.
+    const DENSE_ROWS: usize;
     /// Queries that attention keeps in registers at once: 6 or 8.
     const QUERIES: usize;
     /// Whether there are registers for two sums of each query.
@@ -153,14 +155,14 @@ pub trait Kernel {
     fn run<S: Simd>(self, s: S) -> Self::Output;
 }
 
-/// Finds out [`Simd::ROWS`] and [`Simd::QUERIES`].
+/// Finds out [`Simd::ROWS`], [`Simd::DENSE_ROWS`] and [`Simd::QUERIES`].
 struct Heights;
 
 impl Kernel for Heights {
-    type Output = (usize, usize);
+    type Output = [usize; 3];
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) -> (usize, usize) {
-        (S::ROWS, S::QUERIES)
+    fn run<S: Simd>(self, _: S) -> [usize; 3] {
+        [S::ROWS, S::DENSE_ROWS, S::QUERIES]
     }
 }
 
@@ -240,14 +242,19 @@ impl Isa {
         }
     }
 
-    /// Activation rows that a product keeps in registers at once ([`Simd::ROWS`]).
+    /// Rows of a quantised product's panel ([`Simd::ROWS`]).
     pub fn rows(self) -> usize {
-        self.run(Heights).0
+        self.run(Heights)[0]
+    }
+
+    /// Rows of a dense product's panel ([`Simd::DENSE_ROWS`]).
+    pub fn dense_rows(self) -> usize {
+        self.run(Heights)[1]
     }
 
     /// Queries that attention keeps in registers at once ([`Simd::QUERIES`]).
     pub fn queries(self) -> usize {
-        self.run(Heights).1
+        self.run(Heights)[2]
     }
 
     /// Run `kernel` with these instructions.

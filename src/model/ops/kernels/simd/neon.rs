@@ -101,6 +101,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     type Bytes = Bytes;
     type NibbleSum = I;
     const ROWS: usize = 4;
+    const DENSE_ROWS: usize = 4;
     const QUERIES: usize = 6;
     const PAIRS: bool = false;
 

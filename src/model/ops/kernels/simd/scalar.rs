@@ -22,6 +22,7 @@ impl Simd for Scalar {
     type Bytes = [u8; 64];
     type NibbleSum = I;
     const ROWS: usize = 4;
+    const DENSE_ROWS: usize = 4;
     const QUERIES: usize = 6;
     const PAIRS: bool = false;
 
