@@ -12,23 +12,34 @@
 
 use crate::event::Sampling;
 use crate::model::ops::Choice;
+use crate::model::ops::kernels::choose::{Choose, Weights};
+use crate::model::ops::kernels::simd::Isa;
 use std::cmp::Ordering;
 
 /// Candidates that are sorted before it is known how many `top_p` keeps.
 const SORTED_FIRST: usize = 256;
+/// The least weight of the candidates that are looked at first, the likeliest weighing 1, and
+/// what it is multiplied with while these are too few.
+const FLOOR: f32 = 1.0 / 256.0;
+/// What of its share of the mass `top_p` may lack: weights are rounded.
+const SLACK: f64 = 1e-6;
 
 /// Chooses tokens from logits.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     sampling: Sampling,
     seed: u64,
+    isa: Isa,
+    /// By token, the likeliest weighing 1.
+    weights: Vec<f32>,
     candidates: Vec<(f32, u32)>,
 }
 
 impl Sampler {
     /// A sampler for one run.
     pub fn new(sampling: Sampling, seed: u64) -> Self {
-        Sampler { sampling, seed, candidates: Vec::new() }
+        let (weights, candidates) = (Vec::new(), Vec::new());
+        Sampler { sampling, seed, isa: Isa::best(), weights, candidates }
     }
 
     /// Whether choices need no logits but the largest.
@@ -40,22 +51,16 @@ impl Sampler {
     /// `logits` are changed. The margin is that of the penalised logits.
     pub fn choose(&mut self, logits: &mut [f32], context: &[u32]) -> Choice {
         self.penalise(logits, context);
-        let (mut best, mut second) = (0usize, f32::NEG_INFINITY);
-        for (i, &logit) in logits.iter().enumerate().skip(1) {
-            if logit > logits[best] {
-                second = logits[best];
-                best = i;
-            } else if logit > second {
-                second = logit;
-            }
-        }
-        let top = logits.get(best).copied().unwrap_or(0.0);
-        let margin = top - second;
+        let best = self.isa.run(Choose { logits, with_prob: false });
+        let top = logits.get(best.id as usize).copied().unwrap_or(0.0);
         if self.sampling.temperature <= 0.0 || !top.is_finite() {
-            return Choice { id: best as u32, margin, prob: f32::NAN };
+            return best;
         }
-        let (id, prob) = self.draw(logits, top, unit(self.seed, context.len() as u64));
-        Choice { id, margin, prob }
+        self.weights.resize(logits.len(), 0.0);
+        let to = &mut self.weights[..];
+        self.isa.run(Weights { logits, top, temperature: self.sampling.temperature, to });
+        let (id, prob) = self.draw(unit(self.seed, context.len() as u64));
+        Choice { id, prob, ..best }
     }
 
     /// Divide positive and multiply negative logits of tokens in `context` (CTRL's rule).
@@ -74,50 +79,113 @@ impl Sampler {
         }
     }
 
-    /// Draw by inverting the cumulative distribution, most likely token first; returns the
-    /// token and its probability after all transformations.
-    fn draw(&mut self, logits: &[f32], top: f32, u: f64) -> (u32, f32) {
-        let Sampling { temperature, top_p, top_k, min_p, .. } = self.sampling;
-        let weight = |logit: f32| ((logit - top) / temperature).exp();
-        let kept = &mut self.candidates;
-        kept.clear();
-        kept.extend(logits.iter().enumerate().filter_map(|(i, &logit)| {
-            let w = weight(logit);
-            (w > 0.0 && w >= min_p).then_some((w, i as u32))
-        }));
+    /// Draw by inverting the cumulative distribution; returns the token and its probability
+    /// after all transformations.
+    fn draw(&mut self, u: f64) -> (u32, f32) {
+        let Sampling { top_p, top_k, min_p, .. } = self.sampling;
+        if min_p > 0.0 {
+            for weight in &mut self.weights {
+                *weight = if *weight >= min_p { *weight } else { 0.0 };
+            }
+        }
+        if top_p >= 1.0 && top_k == 0 {
+            return pick_among_all(&self.weights, u);
+        }
+        self.find_likeliest();
+        let total: f64 = self.candidates.iter().map(|c| f64::from(c.0)).sum();
+        let weights = self.candidates.iter().map(|c| c.0);
+        let (i, weight) = pick(weights, u * total);
+        let id = self.candidates.get(i).map_or(0, |c| c.1);
+        (id, (f64::from(weight) / total) as f32)
+    }
+
+    /// The candidates that `top_k` and then `top_p` keep, the likeliest first.
+    fn find_likeliest(&mut self) {
+        let Sampling { top_p, top_k, .. } = self.sampling;
         // Descending weight; equal weights by id, so that the order is the same everywhere.
         let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        let (kept, share) = (&mut self.candidates, f64::from(top_p) * (1.0 - SLACK));
+        let all = mass(&self.weights);
+        let mut floor = FLOOR;
+        loop {
+            kept.clear();
+            let ids = self.weights.iter().zip(0u32..);
+            kept.extend(ids.filter(|(w, _)| **w > floor).map(|(&w, id)| (w, id)));
+            let enough = match top_k {
+                0 => sum(kept) >= share * all,
+                k => kept.len() >= k,
+            };
+            if enough || floor == 0.0 {
+                break;
+            }
+            floor *= FLOOR;
+        }
         if top_k > 0 && kept.len() > top_k {
             kept.select_nth_unstable_by(top_k - 1, order);
             kept.truncate(top_k);
         }
-        if top_p < 1.0 {
-            keep_likeliest(kept, f64::from(top_p), order);
-        } else if top_k > 0 {
-            kept.sort_unstable_by(order);
-        }
-        let total: f64 = kept.iter().map(|c| f64::from(c.0)).sum();
-        let mut left = u * total;
-        let mut last = (1.0, 0);
-        for &(w, id) in kept.iter() {
-            last = (w, id);
-            left -= f64::from(w);
-            if left < 0.0 {
-                break;
-            }
-        }
-        (last.1, (f64::from(last.0) / total) as f32)
+        let total = if top_k > 0 { sum(kept) } else { all };
+        keep_likeliest(kept, if top_p < 1.0 { share * total } else { f64::INFINITY }, order);
     }
 }
 
-/// Keep, in `order`, the fewest candidates whose weights make `share` of all. A few hundred mostly
-/// do: sorting a whole vocabulary for them would cost more than the row's share of the pass.
+fn sum(some: &[(f32, u32)]) -> f64 {
+    some.iter().map(|c| f64::from(c.0)).sum()
+}
+
+/// The sum of the weights. Eight sums side by side: a single one would take as long as a tenth
+/// of the pass.
+fn mass(weights: &[f32]) -> f64 {
+    let (full, rest) = weights.as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    for part in full {
+        for (sum, &weight) in sums.iter_mut().zip(part) {
+            *sum += f64::from(weight);
+        }
+    }
+    sums.iter().sum::<f64>() + rest.iter().map(|&w| f64::from(w)).sum::<f64>()
+}
+
+/// The index and the weight of the one in which the sum from the front on passes `wanted`: the
+/// last one above zero if none does.
+fn pick(weights: impl Iterator<Item = f32>, wanted: f64) -> (usize, f32) {
+    let (mut left, mut last) = (wanted, (0, 1.0));
+    for (i, weight) in weights.enumerate().filter(|(_, weight)| *weight > 0.0) {
+        last = (i, weight);
+        left -= f64::from(weight);
+        if left < 0.0 {
+            break;
+        }
+    }
+    last
+}
+
+/// Draw a token, in the order of the ids, by `u` in [0, 1); and its probability.
+fn pick_among_all(weights: &[f32], u: f64) -> (u32, f32) {
+    const PART: usize = 512;
+    let masses: Vec<f64> = weights.chunks(PART).map(mass).collect();
+    let total: f64 = masses.iter().sum();
+    let (mut left, mut part) = (u * total, 0);
+    // Down to the part that `left` is in: never one of nothing.
+    for (i, mass) in masses.iter().enumerate().filter(|(_, mass)| **mass > 0.0) {
+        part = i;
+        if left < *mass {
+            break;
+        }
+        left -= mass;
+    }
+    let weights = &weights[part * PART..];
+    let (i, weight) = pick(weights[..PART.min(weights.len())].iter().copied(), left);
+    ((part * PART + i) as u32, (f64::from(weight) / total) as f32)
+}
+
+/// Keep, in `order`, the fewest candidates whose weights make `wanted`. A few hundred mostly do:
+/// sorting all for them would cost more than the row's share of the pass.
 fn keep_likeliest(
     kept: &mut Vec<(f32, u32)>,
-    share: f64,
+    wanted: f64,
     order: impl Fn(&(f32, u32), &(f32, u32)) -> Ordering + Copy,
 ) {
-    let total: f64 = kept.iter().map(|c| f64::from(c.0)).sum();
     let mut sorted = SORTED_FIRST.min(kept.len());
     loop {
         if sorted < kept.len() {
@@ -127,7 +195,7 @@ fn keep_likeliest(
         let mut sum = 0.0;
         let enough = kept[..sorted].iter().position(|c| {
             sum += f64::from(c.0);
-            sum >= share * total
+            sum >= wanted
         });
         if enough.is_some() || sorted == kept.len() {
             return kept.truncate(enough.map_or(sorted, |i| i + 1));
@@ -207,13 +275,55 @@ mod tests {
             let mut sorted = all.clone();
             sorted.sort_unstable_by(order);
             let mut kept = all;
-            keep_likeliest(&mut kept, share, order);
-            let sum = |some: &[(f32, u32)]| some.iter().map(|c| f64::from(c.0)).sum::<f64>();
+            keep_likeliest(&mut kept, share * sum(&sorted), order);
             assert_eq!(kept, sorted[..kept.len()], "{falling}");
             let (enough, total) = (sum(&kept), sum(&sorted));
             assert!(enough >= share * total * (1.0 - 1e-9), "{enough} of {total}");
             assert!(sum(&kept[..kept.len() - 1]) < share * total, "{falling}: one too many");
         }
+    }
+
+    #[test]
+    fn filters_agree_with_a_sort_of_all_candidates() {
+        let logits: Vec<f32> = (0..3000u32).map(|i| (i * 7919 % 3000) as f32 / 150.0).collect();
+        for (temperature, top_k, top_p) in [
+            (0.1, 0, 0.9),
+            (1.0, 0, 0.5),
+            (1.0, 40, 1.0),
+            (1.0, 40, 0.8),
+            (9.0, 2000, 0.99),
+            (1e6, 0, 0.9),
+        ] {
+            let mut s =
+                sampler(1, |s| (s.temperature, s.top_k, s.top_p) = (temperature, top_k, top_p));
+            s.choose(&mut logits.clone(), &[]);
+            let mut sorted: Vec<(f32, u32)> = s.weights.iter().copied().zip(0..).collect();
+            sorted.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+            sorted.truncate(if top_k > 0 { top_k } else { sorted.len() });
+            let (wanted, mut so_far) = (f64::from(top_p) * sum(&sorted), 0.0);
+            let enough = sorted.iter().position(|c| {
+                so_far += f64::from(c.0);
+                so_far >= wanted * (1.0 - SLACK) && top_p < 1.0
+            });
+            sorted.truncate(enough.map_or(sorted.len(), |i| i + 1));
+            assert_eq!(s.candidates, sorted, "temperature {temperature}, {top_k}, {top_p}");
+        }
+    }
+
+    #[test]
+    fn all_of_a_large_vocabulary_can_be_drawn() {
+        // A few likely ones, far apart, and nothing else: the parts between weigh nothing.
+        let mut logits = vec![f32::NEG_INFINITY; 5000];
+        for id in [3, 1500, 4999] {
+            logits[id] = 0.0;
+        }
+        let got = shares(&mut sampler(5, |_| ()), &logits, 6000);
+        for id in [3, 1500, 4999] {
+            assert!((got[id] - 1.0 / 3.0).abs() < 0.03, "{id}: {}", got[id]);
+        }
+        assert!((got.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        assert_eq!(pick_among_all(&[1.0, 2.0, 1.0], 0.5), (1, 0.5));
+        assert_eq!(pick_among_all(&[0.0, 1.0, 0.0], 0.999_999_999_999_999_9).0, 1);
     }
 
     #[test]
