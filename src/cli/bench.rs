@@ -55,10 +55,10 @@ pub struct BenchArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 enum BenchCommand {
-    /// What one forward pass costs at 1, 2, 4, 8, 16 rows
+    /// What one forward pass costs at 1 to 5, 8 and 16 rows
     VerifyCost {
         /// Numbers of rows
-        #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16])]
+        #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 3, 4, 5, 8, 16])]
         rows: Vec<usize>,
         /// Tokens in the cache meanwhile
         #[arg(long, default_value_t = 128)]

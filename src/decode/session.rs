@@ -16,9 +16,6 @@ use crate::model::ops::Choice;
 use anyhow::{Result, bail, ensure};
 use std::time::Instant;
 
-/// Prompt tokens that pass through the target between two looks at the cancel token.
-pub const PREFILL_CHUNK: usize = 256;
-
 /// What shapes one answer.
 #[derive(Debug, Clone)]
 pub struct RunSettings {
@@ -185,7 +182,7 @@ impl Session {
         let Some(run) = &mut self.run else { bail!("no answer was begun") };
         let total = run.to_prefill.len();
         let start = run.prefilled;
-        let end = (start + PREFILL_CHUNK).min(total);
+        let end = (start + self.networks.prefill_rows()).min(total);
         let last = end == total;
         let taps = run.settings.mode == Mode::Speculative;
         if start < end {

@@ -228,7 +228,7 @@ impl Worker {
         let vocab = networks.vocab() as u32;
         let id = |i: usize| (i as u32).wrapping_mul(7919) % vocab;
         let filler: Vec<u32> = (0..context.max(1)).map(id).collect();
-        for chunk in filler.chunks(crate::decode::session::PREFILL_CHUNK) {
+        for chunk in filler.chunks(networks.prefill_rows()) {
             if cancel.is_cancelled() {
                 anyhow::bail!("stopped");
             }

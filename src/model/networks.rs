@@ -40,6 +40,10 @@ pub trait Networks {
     /// Cut caches to `len` positions, or to fewer where a sliding window forgot what is before;
     /// returns the length.
     fn rewind(&mut self, len: usize) -> usize;
+    /// Prompt tokens that shall pass at once: between two passes work can be cancelled.
+    fn prefill_rows(&self) -> usize {
+        256
+    }
     /// Pass prompt tokens through the target. `taps`: keep what the draft needs. With `last`
     /// set, the logits of the last row are ready for [`Networks::choices`] afterwards.
     fn prefill(&mut self, ids: &[u32], taps: bool, last: bool) -> Result<()>;

@@ -123,6 +123,10 @@ impl<O: Ops> Networks for Pair<O> {
         self.draft.as_ref().map_or(0, |draft| draft.len(&self.ops) + self.pending_rows())
     }
 
+    fn prefill_rows(&self) -> usize {
+        self.ops.prefill_rows()
+    }
+
     fn rewind(&mut self, len: usize) -> usize {
         let len = len.min(self.committed);
         // What a window has forgotten must be read again, by both networks or by neither: a

@@ -13,7 +13,7 @@ use super::kernels::matrix::{Matrix, Tiles};
 use super::kernels::memory::Memory;
 use super::kernels::pack::pack;
 use super::kernels::pool::Pool;
-use super::kernels::product::{Then, product};
+use super::kernels::product::{BLOCK_ROWS, Then, product};
 use super::kernels::simd::Isa;
 use super::kernels::spare::Buffer;
 use super::{Activation, AttentionSpec, Choice, HeadNorms, Ops, Quantise, RopeTable};
@@ -155,6 +155,10 @@ impl Ops for Cpu {
 
     fn threads(&self) -> usize {
         self.pool.threads()
+    }
+
+    fn prefill_rows(&self) -> usize {
+        BLOCK_ROWS
     }
 
     fn memory_rates(&self, bytes: u64) -> Vec<f64> {

@@ -156,6 +156,11 @@ pub trait Ops: Send + Sync + Sized + 'static {
     /// Threads that compute.
     fn threads(&self) -> usize;
 
+    /// Rows of a prompt that are worth a pass: of more each does not get cheaper.
+    fn prefill_rows(&self) -> usize {
+        256
+    }
+
     /// Bytes a second at which the memory that has the weights can be read, measured a few times on
     /// at most so many bytes; none where that is not known.
     fn memory_rates(&self, _bytes: u64) -> Vec<f64> {

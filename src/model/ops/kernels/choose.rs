@@ -74,3 +74,34 @@ impl Kernel for Weights<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::simd::Isa;
+    use super::*;
+
+    #[test]
+    fn weights_are_the_same_with_any_instructions() {
+        let mut logits: Vec<f32> = (0..1003).map(|i| (i * 7919 % 1003) as f32 / 20.0).collect();
+        logits[17] = f32::NAN;
+        logits[18] = f32::NEG_INFINITY;
+        let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        for temperature in [0.01, 0.7, 1.0, 50.0] {
+            let weights = |isa: Isa| {
+                let mut to = vec![f32::NAN; logits.len()];
+                isa.run(Weights { logits: &logits, top, temperature, to: &mut to });
+                to
+            };
+            let first = weights(Isa::plain());
+            for (&x, &weight) in logits.iter().zip(&first) {
+                let wanted = (f64::from(x - top) / f64::from(temperature)).exp();
+                let wanted = if x.is_nan() { 0.0 } else { wanted };
+                let error = (f64::from(weight) - wanted).abs();
+                assert!(error <= 2e-5 * wanted + 1e-37, "{weight}, not {wanted}");
+            }
+            for isa in Isa::available() {
+                assert_eq!(weights(isa), first, "{}", isa.name());
+            }
+        }
+    }
+}

@@ -16,7 +16,7 @@ use std::ops::Range;
 const AHEAD: usize = 8192;
 
 /// Rows that meet all of a thread's tiles before the next rows come: whole panels of 4, 6 or 8.
-const BLOCK_ROWS: usize = 48;
+pub const BLOCK_ROWS: usize = 48;
 
 /// What a tile of weights is made of.
 trait Column: Copy {
