@@ -1,7 +1,7 @@
 """Write a run's draft: config.json and model.safetensors in the published DFlash layout (with a
 selector DFlash 2's, but without its convolutions, and with codebooks over the draft's vocabulary:
-other programs do not read that), and model.gguf, which the program can carry: with matrices in 8 bits, or in 4 (Q4_1) if the run was
-trained so (`--rounded`).
+other programs do not read that), and model.gguf, which the program can carry: with matrices in 8
+bits, or in 4 (Q4_1) if the run was trained so (`--rounded`).
 
 usage: export.py RUN OUT_DIR [START SHARE]
 

@@ -18,8 +18,8 @@ use std::cmp::Ordering;
 
 /// Candidates that are sorted before it is known how many `top_p` keeps.
 const SORTED_FIRST: usize = 256;
-/// The least weight of the candidates that are looked at first, the likeliest weighing 1, and
-/// what it is multiplied with while these are too few.
+/// The least weight of the candidates that are looked at first, the likeliest weighing 1; squared
+/// while these are too few.
 const FLOOR: f32 = 1.0 / 256.0;
 /// What of its share of the mass `top_p` may lack: weights are rounded.
 const SLACK: f64 = 1e-6;
@@ -29,6 +29,7 @@ const SLACK: f64 = 1e-6;
 pub struct Sampler {
     sampling: Sampling,
     seed: u64,
+    /// Of the CPU: logits come to the host to be drawn from, whatever computed them.
     isa: Isa,
     /// By token, the likeliest weighing 1.
     weights: Vec<f32>,
@@ -92,9 +93,8 @@ impl Sampler {
             return pick_among_all(&self.weights, u);
         }
         self.find_likeliest();
-        let total: f64 = self.candidates.iter().map(|c| f64::from(c.0)).sum();
-        let weights = self.candidates.iter().map(|c| c.0);
-        let (i, weight) = pick(weights, u * total);
+        let total = sum(&self.candidates);
+        let (i, weight) = pick(self.candidates.iter().map(|c| c.0), u * total);
         let id = self.candidates.get(i).map_or(0, |c| c.1);
         (id, (f64::from(weight) / total) as f32)
     }
@@ -118,7 +118,7 @@ impl Sampler {
             if enough || floor == 0.0 {
                 break;
             }
-            floor *= FLOOR;
+            floor *= floor;
         }
         if top_k > 0 && kept.len() > top_k {
             kept.select_nth_unstable_by(top_k - 1, order);
@@ -133,8 +133,7 @@ fn sum(some: &[(f32, u32)]) -> f64 {
     some.iter().map(|c| f64::from(c.0)).sum()
 }
 
-/// The sum of the weights. Eight sums side by side: a single one would take as long as a tenth
-/// of the pass.
+/// The sum of the weights, as eight sums side by side: additions to one wait for each other.
 fn mass(weights: &[f32]) -> f64 {
     let (full, rest) = weights.as_chunks::<8>();
     let mut sums = [0.0; 8];
