@@ -14,7 +14,8 @@
 //! [first, end) of indices into `ids` (end tokens included), and `row`, where the features of
 //! its first position are. `OUT.features` has, for every position but the last, the outputs of
 //! the tapped layers and then of the last layer, as f16. `OUT.json` tells the shape. A run that
-//! was stopped goes on after its last whole conversation.
+//! was stopped goes on after the last prompt that it kept the conversation of; those that were
+//! under way are lost.
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -293,7 +294,8 @@ struct Output {
     features: BufWriter<File>,
     rows: usize,
     width: usize,
-    done: HashSet<usize>,
+    /// Lines of prompts before this one are done.
+    next_line: usize,
 }
 
 impl Output {
@@ -304,7 +306,7 @@ impl Output {
         options.create(true).read(true).append(true);
         let mut lines = options.open(name("jsonl"))?;
         let features = options.open(name("features"))?;
-        let (mut rows, mut bytes, mut done) = (0, 0u64, HashSet::new());
+        let (mut rows, mut bytes, mut next_line) = (0, 0u64, 0);
         let available = features.metadata()?.len() / (2 * width as u64);
         let mut reader = BufReader::new(&mut lines);
         let mut text = String::new();
@@ -316,13 +318,13 @@ impl Output {
             }
             rows = end;
             bytes += text.len() as u64;
-            done.insert(line.line);
+            next_line = next_line.max(line.line + 1);
             text.clear();
         }
         lines.set_len(bytes)?;
         features.set_len((rows * width * 2) as u64)?;
         let (lines, features) = (BufWriter::new(lines), BufWriter::new(features));
-        Ok(Output { lines, features, rows, width, done })
+        Ok(Output { lines, features, rows, width, next_line })
     }
 
     fn keep(&mut self, lane: Lane) -> Result<usize> {
@@ -369,11 +371,11 @@ fn main() -> Result<()> {
     let collector = Collector { ops, target, tokenizer, template, end_tokens, taps, max_tokens };
 
     let prompts = BufReader::new(File::open(&arguments.prompts)?);
-    let done = std::mem::take(&mut out.done);
+    let first = out.next_line;
     let mut prompts = prompts
         .lines()
         .enumerate()
-        .filter(|(line, _)| line % arguments.parts == arguments.part && !done.contains(line));
+        .filter(|(line, _)| line % arguments.parts == arguments.part && *line >= first);
     let (start, mut told, mut kept, mut conversations) = (Instant::now(), Instant::now(), 0, 0);
     let (mut lanes, mut next) = (Vec::new(), Vec::new());
     loop {
@@ -381,9 +383,9 @@ fn main() -> Result<()> {
             && let Some((line, text)) = prompts.next()
         {
             let prompt = serde_json::from_str(&text?).with_context(|| format!("line {line}"))?;
-            let (lane, first) = collector.open(line, prompt)?;
+            let (lane, token) = collector.open(line, prompt)?;
             lanes.push(lane);
-            next.push(first);
+            next.push(token);
         }
         let over = arguments.seconds.is_some_and(|s| start.elapsed().as_secs() >= s);
         if lanes.is_empty() || over {

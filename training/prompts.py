@@ -14,49 +14,73 @@ import random
 
 
 def split(text):
-    return " ".join(text.split()).split("|")
+    return [part.strip() for part in " ".join(text.split()).split("|")]
 
 
 TOPICS = split("""
-photosynthesis|black holes|the French Revolution|machine learning|how bread rises|volcanoes|the human
-heart|climate change|the stock market|chess openings|ancient Egypt|the Roman Empire|coffee
+photosynthesis|black holes|the French Revolution|machine learning|how bread rises|volcanoes|the
+human heart|climate change|the stock market|chess openings|ancient Egypt|the Roman Empire|coffee
 brewing|yoga|meditation|gardening in small spaces|the water cycle|electric cars|solar panels|the
-internet|cloud computing|databases|cybersecurity|renewable energy|coral
-reefs|rainforests|penguins|elephants|honey bees|dinosaurs|the solar system|Mars exploration|the Moon
-landing|gravity|relativity|quantum mechanics|DNA|vaccines|the immune system|nutrition|sleep|running a
-marathon|strength training|swimming|football tactics|basketball|jazz music|classical music|learning the
+internet|cloud computing|databases|cybersecurity|renewable energy|coral reefs|rainforests|penguins|
+elephants|honey bees|dinosaurs|the solar system|Mars exploration|the Moon landing|gravity|
+relativity|quantum mechanics|DNA|vaccines|the immune system|nutrition|sleep|running a marathon|
+strength training|swimming|football tactics|basketball|jazz music|classical music|learning the
 guitar|oil painting|photography|creative writing|poetry|public speaking|job interviews|time
 management|personal budgeting|saving for retirement|starting a small business|marketing on social
-media|remote work|team leadership|conflict resolution|parenting toddlers|dog training|cat
-behaviour|travelling in Japan|visiting Paris|camping|hiking safety|cooking pasta|baking sourdough|vegan
+media|remote work|team leadership|conflict resolution|parenting toddlers|dog training|cat behaviour|
+travelling in Japan|visiting Paris|camping|hiking safety|cooking pasta|baking sourdough|vegan
 recipes|Indian cuisine|Mexican street food|wine tasting|the history of tea|fashion trends|interior
 design|home repairs|woodworking|knitting|recycling|urban planning|public transport|the United
-Nations|democracy|human rights|the Industrial Revolution|World War II|the Cold War|the Renaissance|Greek
-mythology|Norse mythology|Shakespeare|science fiction novels|film making|video game design|robotics|3D
-printing|blockchain|artificial intelligence
-ethics|smartphones|satellites|bridges|skyscrapers|earthquakes|hurricanes|deserts|oceans|glaciers|magnetism|sound
-waves|light and colour|chemical reactions|the periodic
-table|plastics|metals|algebra|geometry|probability|statistics|prime numbers|the history of
-mathematics|language learning|Spanish
-grammar|philosophy|psychology|memory|motivation|happiness|friendship|stress relief|first aid|dental
-health|allergies|diabetes|exercise for seniors|school bullying|online
-education|libraries|museums|volunteering|wildlife conservation|ocean pollution|air quality|water
-scarcity|organic farming|beekeeping|birdwatching|astronomy for beginners|weather forecasting|map
-reading|sailing|aviation|railways|bicycles|car maintenance
+Nations|democracy|human rights|the Industrial Revolution|World War II|the Cold War|the Renaissance|
+Greek mythology|Norse mythology|Shakespeare|science fiction novels|film making|video game design|
+robotics|3D printing|blockchain|artificial intelligence ethics|smartphones|satellites|bridges|
+skyscrapers|earthquakes|hurricanes|deserts|oceans|glaciers|magnetism|sound waves|light and colour|
+chemical reactions|the periodic table|plastics|metals|algebra|geometry|probability|statistics|prime
+numbers|the history of mathematics|language learning|Spanish grammar|philosophy|psychology|memory|
+motivation|happiness|friendship|stress relief|first aid|dental health|allergies|diabetes|exercise
+for seniors|school bullying|online education|libraries|museums|volunteering|wildlife conservation|
+ocean pollution|air quality|water scarcity|organic farming|beekeeping|birdwatching|astronomy for
+beginners|weather forecasting|map reading|sailing|aviation|railways|bicycles|car maintenance|tides|
+thunderstorms|caves|rivers|mountains|islands|spiders|ants|wolves|bears|horses|parrots|sharks|frogs|
+mushrooms|trees|roses|vitamins|protein|breakfast|fruit and vegetables|chocolate|cheese|salads|soups|
+cakes|barbecues|table manners|packing for a trip|airports|hotels|trains in Europe|road trips|the
+Great Wall of China|the pyramids|castles|pirates|knights|the Vikings|the Silk Road|the printing
+press|the steam engine|the telephone|the light bulb|vaccination|antibiotics|blood|bones|the lungs|
+the brain|the eyes|dreams|colds and flu|headaches|back pain|posture|walking|stretching|table tennis|
+chess|board games|puzzles|magic tricks|juggling|dancing|the violin|drums|opera|rock music|painting
+with watercolours|sculpture|architecture|novels|biographies|fairy tales|newspapers|advertising|
+customer service|negotiation|meetings|writing emails|resumes|cover letters|studying for exams|taking
+notes|homework|reading faster|learning to swim|house plants|composting|cleaning the kitchen|laundry|
+saving energy at home|insurance|taxes|inflation|interest rates|credit cards|mortgages|investing|
+supply and demand|elections|laws|courts|the European Union|money|globalization|poverty|refugees|
+charity|kindness|honesty|courage|patience|gratitude|loneliness|anger|habits|procrastination|goal
+setting|decision making|critical thinking|logic|fractions|percentages|geometry in art|triangles|
+circles|the metric system|calendars|clocks|maps|compasses|telescopes|microscopes|lasers|batteries|
+electricity|radio|computers|keyboards|operating systems|search engines|passwords|email|video calls|
+podcasts|drones|self-driving cars|space stations|comets|galaxies|the Sun|atoms|water|ice|fire|salt|
+gold|paper|glass|wood|cotton
 """)
 ABOUT = split("""
-What is {t}?|Can you explain {t} in simple terms?|Why is {t} important?|Give me five interesting facts
-about {t}.|What should a beginner know about {t}?|Write a short introduction to {t}.|List three
-advantages and three disadvantages of {t}.|How has {t} changed over time?|Tell me about {t} as if I were
-ten years old.|What are common misconceptions about {t}?|Write a short paragraph about {t}.|I want to
-learn about {t}. Where should I start?|Make a numbered list of tips related to {t}.|Write an email to a
-friend about {t}.|Write a short story about {t}.|Write a poem about {t}.|Create a quiz with three
-questions about {t}.|What are the main challenges in {t}?|Suggest a title and outline for an essay on
-{t}.|Write a dialogue between a teacher and a student about {t}.|How can I use {t} in my daily
-life?|What does the future hold for {t}?|Write a persuasive speech about {t}.|Compare {t} with
-{u}.|Explain the connection between {t} and {u}.|Write a product description related to {t}.|Give me a
-step-by-step guide about {t}.|Summarize the key ideas of {t} in two sentences.|Who are famous people
-connected with {t}?|Write a social media post about {t}.
+What is {t}?|Can you explain {t} in simple terms?|Why is {t} important?|Give me five interesting
+facts about {t}.|What should a beginner know about {t}?|Write a short introduction to {t}.|List
+three advantages and three disadvantages of {t}.|How has {t} changed over time?|Tell me about {t} as
+if I were ten years old.|What are common misconceptions about {t}?|Write a short paragraph about
+{t}.|I want to learn about {t}. Where should I start?|Make a numbered list of tips related to {t}.|
+Write an email to a friend about {t}.|Write a short story about {t}.|Write a poem about {t}.|Create
+a quiz with three questions about {t}.|What are the main challenges in {t}?|Suggest a title and
+outline for an essay on {t}.|Write a dialogue between a teacher and a student about {t}.|How can I
+use {t} in my daily life?|What does the future hold for {t}?|Write a persuasive speech about {t}.|
+Compare {t} with {u}.|Explain the connection between {t} and {u}.|Write a product description
+related to {t}.|Give me a step-by-step guide about {t}.|Summarize the key ideas of {t} in two
+sentences.|Who are famous people connected with {t}?|Write a social media post about {t}.|How does
+{t} work?|What causes problems with {t}?|Describe {t} in one paragraph.|Explain {t} to someone who
+has never heard of it.|What are the benefits of {t}?|What are the risks of {t}?|Give me three tips
+about {t}.|What is the difference between {t} and {u}?|Write a limerick about {t}.|What are the most
+important facts about {t}?|Why do people like {t}?|How can I get better at {t}?|What is a good first
+step with {t}?|Give me a short history of {t}.|Write a blog post about {t}.|List five words related
+to {t} and explain them.|What would happen without {t}?|Is {t} good or bad? Explain.|Write a
+thank-you note that mentions {t}.|What books or films are there about {t}?|Write a scene in which
+two friends argue about {t}.|Describe {t} with all five senses.
 """)
 NAMES = split("""
 Anna|Ben|Carla|David|Emma|Farid|Grace|Hugo|Ivy|James|Kira|Liam|Maya|Noah|Olga|Priya|Quinn|Rosa|Sam|Tina|Victor|Wendy|Yusuf|Zoe
@@ -66,38 +90,88 @@ apples|books|marbles|pencils|stickers|cookies|coins|toy
 cars|balloons|flowers|oranges|cards|eggs|candles|tickets
 """)
 TASKS = split("""
-checks if a number is prime|computes the factorial of a number|returns the nth Fibonacci number|sorts a
-list of numbers|removes duplicates from a list|counts the vowels in a string|checks if a string is a
-palindrome|finds the maximum value in a list|merges two sorted lists|computes the sum of a list|converts
-Celsius to Fahrenheit|reads a text file and counts the words|parses a CSV file|finds the greatest common
-divisor of two numbers|implements binary search|implements bubble sort|implements quick sort|implements
-a stack|implements a queue|reverses a linked list|counts the frequency of each word|flattens a nested
-list|computes the average of a list|filters even numbers|generates a random password|validates an email
-address|computes the area of a circle|checks whether a year is a leap year|prints a multiplication
-table|finds the second largest element|rotates a list by k positions|transposes a matrix|multiplies two
-matrices|finds common elements of two lists|capitalizes every word of a sentence|converts a decimal
-number to binary|computes the power of a number|finds all prime numbers up to n|checks if two strings
-are anagrams|removes whitespace from a string|calculates compound interest|simulates rolling a
-dice|implements a simple calculator|fetches a web page|writes a dictionary to a JSON file|finds the
-longest word in a sentence|counts lines in a file|splits a list into chunks|computes the Hamming
-distance of two strings|implements depth-first search|implements breadth-first search|computes the
-median of a list
+checks if a number is prime|computes the factorial of a number|returns the nth Fibonacci number|
+sorts a list of numbers|removes duplicates from a list|counts the vowels in a string|checks if a
+string is a palindrome|finds the maximum value in a list|merges two sorted lists|computes the sum of
+a list|converts Celsius to Fahrenheit|reads a text file and counts the words|parses a CSV file|finds
+the greatest common divisor of two numbers|implements binary search|implements bubble sort|
+implements quick sort|implements a stack|implements a queue|reverses a linked list|counts the
+frequency of each word|flattens a nested list|computes the average of a list|filters even numbers|
+generates a random password|validates an email address|computes the area of a circle|checks whether
+a year is a leap year|prints a multiplication table|finds the second largest element|rotates a list
+by k positions|transposes a matrix|multiplies two matrices|finds common elements of two lists|
+capitalizes every word of a sentence|converts a decimal number to binary|computes the power of a
+number|finds all prime numbers up to n|checks if two strings are anagrams|removes whitespace from a
+string|calculates compound interest|simulates rolling a dice|implements a simple calculator|fetches
+a web page|writes a dictionary to a JSON file|finds the longest word in a sentence|counts lines in a
+file|splits a list into chunks|computes the Hamming distance of two strings|implements depth-first
+search|implements breadth-first search|computes the median of a list|inserts an element into a
+sorted list|deletes a key from a dictionary|inverts a dictionary|groups words by their first letter|
+counts how many numbers of a list are negative|returns the index of an element or -1|computes the
+factorials of all numbers up to n|prints a triangle of stars|prints the numbers from 10 down to 1|
+asks the user for a name and greets them|guesses a secret number|converts miles to kilometers|
+converts seconds to hours, minutes and seconds|converts a binary string to a number|converts a
+string to title case|replaces all spaces with underscores|reverses the digits of a number|computes
+the absolute difference of two numbers|checks if a number is even or odd|checks if a string contains
+only digits|checks if a string has unique characters|checks if two lists are equal|checks if a
+triangle is right-angled|solves a quadratic equation|computes the distance between two points|
+computes the volume of a sphere|computes the body mass index|computes the standard deviation of a
+list|finds the mode of a list|finds the minimum and the maximum of an array|finds the longest
+increasing run in a list|finds the first non-repeating character of a string|finds all pairs of
+numbers with a given sum|finds all divisors of a number|finds the shortest path in a graph|generates
+the Pascal triangle|generates all permutations of a string|generates all subsets of a set|generates
+a list of random integers|implements insertion sort|implements merge sort|implements a binary tree|
+implements a linked list|implements a hash table|implements a priority queue|implements a to-do
+list|implements a timer|implements tic-tac-toe|implements a Caesar cipher|implements linear search|
+encodes a string with run-length encoding|parses a date in the format YYYY-MM-DD|prints the current
+date and time|computes the number of days between two dates|downloads a file|sends an HTTP request
+and prints the response|reads a JSON file|writes a list of lines to a file|appends a line to a log
+file|lists all files with a given extension|copies a file|renames a file|counts the words of each
+length in a text|draws a rectangle of characters|formats a number with two decimals|shuffles a deck
+of cards|deals five cards|stores contacts with names and phone numbers|represents a student with a
+name and grades|represents a rectangle with width and height|represents a book in a library|
+represents a shopping cart|represents a car with speed and fuel|represents a point with coordinates|
+represents an employee with a salary|connects to a database and lists a table|joins two tables|
+updates the price of a product|logs in a user with a password|hashes a password|retries a failing
+operation|caches the results of a slow function|runs two tasks in parallel|reads command line
+arguments|validates a phone number|masks all but the last four digits of a card number|computes a
+discount|computes the tip for a bill|computes the tax of an income|prints a calendar of a month|
+plays rock, paper, scissors|converts text to Morse code|capitalizes the first letter of a string|
+truncates a long string|pads a string with zeros|joins a list of strings with commas|compares two
+version numbers|zips two lists into pairs|partitions a list by a condition|computes the running
+total of a list|computes the dot product of two vectors|counts down with a loop|sums the even
+numbers up to n|multiplies all numbers of a list
 """)
 LANGUAGES = split("""
-Python|Python|Python|Python|JavaScript|Java|C|C++|Rust|Go|SQL|TypeScript
+Python|Python|Python|Python|JavaScript|Java|C|C++|Rust|Go|SQL|TypeScript|Python|Python|JavaScript|
+Java|Bash|C#|HTML and JavaScript|PHP|Ruby
 """)
 PROGRAMS = split("""
 Write a {l} function that {c}.|Write a simple {l} program that {c}.|Show me {l} code that {c} and
 explain how it works.|I need a {l} function that {c}. Please include an example.|Create a {l} script
-that {c}, with comments.|How do I write a function in {l} that {c}?|Write a unit test for a {l} function
-that {c}.|Write a {l} class that {c}.
+that {c}, with comments.|How do I write a function in {l} that {c}?|Write a unit test for a {l}
+function that {c}.|Write a {l} class that {c}.|Write {l} code that {c}.|Can you write a {l} function
+that {c}?|Please write a short {l} program that {c} and explain each line.|Give me an example of a
+{l} method that {c}.|Using {l}, write a function that {c}.|Here is my task: a {l} function that {c}.
+Write it with error handling.|What is the simplest way to write {l} code that {c}?|Write a well
+documented {l} function that {c}, and show how to call it.
 """)
 QUESTIONS = split("""
-What is a variable in {l}?|Explain loops in {l} with an example.|How do I handle errors in {l}?|What is
-recursion? Give an example in {l}.|How do I read user input in {l}?|Explain the difference between an
-array and a list in {l}.|How do I define a class in {l}?|How do I write a for loop in {l}?|How do I
-concatenate strings in {l}?|What are the data types in {l}?|Write a hello world program in {l}.|How do I
-sort a list in {l}?
+What is a variable in {l}?|Explain loops in {l} with an example.|How do I handle errors in {l}?|What
+is recursion? Give an example in {l}.|How do I read user input in {l}?|Explain the difference
+between an array and a list in {l}.|How do I define a class in {l}?|How do I write a for loop in
+{l}?|How do I concatenate strings in {l}?|What are the data types in {l}?|Write a hello world
+program in {l}.|How do I sort a list in {l}?|How do I add an item to a list in {l}?|How do I remove
+an item from an array in {l}?|How do I write to a file in {l}?|How do I check the type of a value in
+{l}?|How do I convert a string to a number in {l}?|What is a function in {l}? Show an example.|What
+is an interface in {l}?|What is inheritance in {l}?|How do I use a while loop in {l}?|What is the
+difference between a local and a global variable in {l}?|How do I write an if statement in {l}?|How
+do I comment code in {l}?|Show me how to use a switch or match in {l}.|How do I import a library in
+{l}?|How do I generate a random number in {l}?|How do I split a string in {l}?|How do I iterate over
+the keys of a map in {l}?|What are common mistakes of beginners in {l}?|How do I format a string in
+{l}?|How do I measure the length of a string in {l}?|Explain classes and objects in {l} with an
+example.|What does null mean in {l}?|How do I write tests in {l}?|How do I debug a program in {l}?|
+How do I make an HTTP request in {l}?
 """)
 SENTENCES = split("""
 The cat sat on the mat and looked at the rain outside.|Our company increased its revenue by twelve
@@ -156,14 +230,19 @@ happy|sad|tired|brave|curious|angry|lonely|excited|nervous|proud|beautiful|stran
 
 # How questions begin; the target goes on by itself.
 OPENINGS = split("""
-What|What is|What are|How|How do|How can I|Why|Why do|When|Where|Which|Who|Can you|Could you explain|
-Explain|Describe|Write|Write a|Write a short|Write a Python function|Write a function|Write code that|
-Create|Create a|Create a function|Give|Give me|List|List the|Name|Tell me|Suggest|Summarize|Rewrite|
-Translate|Compare|Classify|Calculate|Find|Solve|If|A train|A store|There are|Tom has|Given|Given a list|
-Imagine|I|I am|I want|I need|My|The|In|Is|Are|Do|Does|Should|Please|Design|Generate|Make|Convert|
-Implement|Edit|Identify|Discuss|Develop|Complete|Choose|Help me|Let's|Provide|Propose|Use|Analyze|
-Construct|Outline|Determine|Tell a story|Compose|Hello|Using|Based on|For|Fix|Debug|Read|
-Qu'est-ce que|Wie|¿Qué es|Was ist
+What|What is|What are|How|How do|How can I|Why|Why do|When|Where|Which|Who|Can you|Could you
+explain|Explain|Describe|Write|Write a|Write a short|Write a Python function|Write a function|Write
+code that|Create|Create a|Create a function|Give|Give me|List|List the|Name|Tell me|Suggest|
+Summarize|Rewrite|Translate|Compare|Classify|Calculate|Find|Solve|If|A train|A store|There are|Tom
+has|Given|Given a list|Imagine|I|I am|I want|I need|My|The|In|Is|Are|Do|Does|Should|Please|Design|
+Generate|Make|Convert|Implement|Edit|Identify|Discuss|Develop|Complete|Choose|Help me|Let's|Provide|
+Propose|Use|Analyze|Construct|Outline|Determine|Tell a story|Compose|Hello|Using|Based on|For|Fix|
+Debug|Read|Write a Python program|Write a Python function that|Write a Python function to|Write a
+Python script|Write a Python class|Create a Python|How do I write|In Python|Write a JavaScript
+function|Write a Java program|Write a Java method|Write a C function|Write a C++|Write a SQL query|
+Write an HTML|Create an HTML page|Write a bash script|Write a recursive function|Implement a
+function|Implement a class|Write a program|Explain the following code|What does this code do|How can
+I sort|Rewrite the following code|Qu'est-ce que|Wie|¿Qué es|Was ist
 """)
 SYSTEMS = split("""
 You are a helpful assistant.|You are a patient teacher.|Be concise.|You are an expert programmer.|
@@ -213,12 +292,12 @@ def templated(r):
     t, u = r.sample(TOPICS, 2)
     if kind < 0.32:
         return r.choice(ABOUT).format(t=t, u=u)
-    if kind < 0.58:
+    if kind < 0.42:
         return arithmetic(r)
     if kind < 0.82:
         form = r.choice(PROGRAMS if r.random() < 0.8 else QUESTIONS)
         return form.format(l=r.choice(LANGUAGES), c=r.choice(TASKS))
-    if kind < 0.90:
+    if kind < 0.88:
         return r.choice(REWRITES).format(s=r.choice(SENTENCES))
     a, b = r.sample(CHARACTERS, 2)
     return r.choice(SMALL_TALK).format(
@@ -235,12 +314,12 @@ def held_out():
 
 
 def prompts(count, seed=1):
-    """`count` prompts: six in ten are imagined by the target from an opening, the others
+    """`count` prompts: four in ten are imagined by the target from an opening, the others
     templated and all different."""
     r, seen = random.Random(seed), held_out()
     for _ in range(count):
         prompt = {}
-        if r.random() < 0.6:
+        if r.random() < 0.4:
             prompt = {"user": r.choice(OPENINGS), "imagine": True}
         else:
             while (text := templated(r)) in seen:
