@@ -1,6 +1,7 @@
 """Prompts to train on: templates over many topics, and openings that the target itself continues.
 
-What measurements use (assets/prompts and tests/fixtures/heldout.jsonl) is never among them.
+Those that measurements use (assets/prompts and tests/fixtures/heldout.jsonl) are left out of the
+templated ones; how the target goes on is not compared with them.
 
 usage: prompts.py COUNT [--seed 1] > prompts.jsonl
 
