@@ -69,11 +69,6 @@ impl AcceptanceModel {
         self.slots.get(i).or(self.slots.last()).map_or(0.6, |rate| rate.mean())
     }
 
-    /// The chance that all of the first `n` drafts are accepted, from the running rates.
-    pub fn survival(&self, n: usize) -> f64 {
-        (0..n).map(|i| self.slot(i)).product()
-    }
-
     /// The chance of a draft in slot `i`, given that all before it are accepted.
     pub fn chance(&self, i: usize, draft: &Proposal) -> f64 {
         if self.bin_loss <= self.slot_loss { self.calibrated(i, draft) } else { self.slot(i) }

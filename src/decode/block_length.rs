@@ -1,12 +1,14 @@
 //! How long the next block is: as long as it pays.
 //!
-//! Two decisions a round, both by expected time saved against plain steps:
+//! Three decisions a round, all by expected time saved against plain steps:
 //! 1. Before drafting ([`Planner::plan`]): draft at all? Drafting goes on while the advantage
 //!    of recent drafted rounds is positive: the time that plain steps would have taken for the
 //!    tokens they were expected to commit, less what they cost. Otherwise plain steps, with a
 //!    drafted round now and then to see whether the text has turned predictable; each failed
 //!    probe makes the next one rarer.
-//! 2. After drafting ([`Planner::trim`]): how many of the proposed drafts to verify. The draft's
+//! 2. How many slots the draft shall fill ([`super::slot_gains`]): each costs time, also where it
+//!    is not verified. Now and then all are filled, to see whether more have become worth it.
+//! 3. After drafting ([`Planner::trim`]): how many of the proposed drafts to verify. The draft's
 //!    time is spent; each row more is worth the chance that its draft is committed and costs
 //!    the verify curve's slope. The best number maximises `tokens − rate · verify time`, where
 //!    the rate (tokens a microsecond) is what decoding makes lately: the marginal rule that
@@ -18,6 +20,7 @@
 use super::acceptance::AcceptanceModel;
 use super::cost::CostModel;
 use super::session::RoundRecord;
+use super::slot_gains::SlotGains;
 use crate::event::{BlockSize, DraftSource, PlannedBy};
 use crate::model::networks::Proposal;
 use serde::{Deserialize, Serialize};
@@ -28,6 +31,8 @@ const GAIN_MEMORY: f64 = 0.95;
 const ADVANTAGE_MEMORY: f64 = 0.9;
 /// Plain rounds between two probes: at first, and at most.
 const PROBE_GAPS: (u32, u32) = (6, 96);
+/// Drafted rounds after which all slots are filled again.
+const ALL_SLOTS_CHECK: u32 = 32;
 /// Plain steps that make a cost to rely on, and rounds between two of them until then.
 const PLAIN_SAMPLES: u32 = 6;
 const PLAIN_SPACING: u32 = 3;
@@ -86,6 +91,8 @@ struct Worth {
     gain: f64,
     /// Tokens to expect if all proposals were verified.
     all: f64,
+    /// The best gain among the first proposal, the first two, and so on.
+    by_slots: Vec<f64>,
 }
 
 /// What was learned of a pair on a machine; kept between runs of the program.
@@ -101,11 +108,13 @@ pub struct Learned {
     pub sampled: Chances,
 }
 
-/// Chances of acceptance.
+/// Chances of acceptance, and what they are worth.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Chances {
     /// Of the draft's proposals.
     pub draft: AcceptanceModel,
+    /// What the draft's slots bring.
+    pub slots: SlotGains,
     /// Of tokens that followed earlier in the text.
     pub repeats: AcceptanceModel,
 }
@@ -125,6 +134,8 @@ pub struct Planner {
     plain_rounds: u32,
     probe_gap: u32,
     since_plain: u32,
+    /// Drafted rounds since all slots were filled.
+    since_all_slots: u32,
 }
 
 impl Planner {
@@ -190,17 +201,14 @@ impl Planner {
         (self.slots(most, context), PlannedBy::Auto)
     }
 
-    /// Slots that are worth their share of the draft's time: the chance that a slot's token is
-    /// committed, times what a token is worth, against the draft curve's slope.
+    /// Slots worth filling, of `most`.
     fn slots(&self, most: usize, context: usize) -> usize {
-        let (draft, acceptance) = (&self.learned.draft, &self.chances().draft);
-        let (Some(one), Some(all)) = (draft.at(1, context), draft.at(most, context)) else {
+        if self.since_all_slots >= ALL_SLOTS_CHECK {
             return most;
-        };
-        let slope = (all - one).max(0.0) / (most.max(2) - 1) as f64;
-        let token = 1.0 / self.rate(context);
-        let worth = |n: &usize| acceptance.survival(*n) * token > slope;
-        (2..=most).take_while(worth).last().unwrap_or(1).min(most)
+        }
+        let rate = self.rate(context);
+        let cost = |n| rate * self.learned.draft.at(n, context).unwrap_or(0.0);
+        self.chances().slots.worth_filling(most, cost)
     }
 
     /// Tokens a microsecond that decoding makes lately, at least the plain rate.
@@ -220,7 +228,8 @@ impl Planner {
         let verify = |rows: usize| self.learned.verify.at(rows, context);
         let plain = verify(1)?;
         let rate = self.rate(context);
-        let mut best = Worth { drafts: 0, tokens: 1.0, gain: 0.0, all: 1.0 };
+        let by_slots = Vec::with_capacity(drafts.len());
+        let mut best = Worth { drafts: 0, tokens: 1.0, gain: 0.0, all: 1.0, by_slots };
         let (mut tokens, mut survival) = (1.0, 1.0);
         for (i, draft) in drafts.iter().enumerate() {
             survival *= acceptance.chance(i, draft);
@@ -230,6 +239,7 @@ impl Planner {
             if gain > best.gain {
                 best = Worth { drafts: i + 1, tokens, gain, ..best };
             }
+            best.by_slots.push(best.gain);
         }
         Some(best)
     }
@@ -258,6 +268,9 @@ impl Planner {
         let spent = draft_us + verify(worth.drafts + 1).unwrap_or(plain);
         let saved = worth.tokens * plain - spent;
         let gain = worth.gain - self.rate(context) * draft_us;
+        self.chances_mut().slots.observe(&worth.by_slots);
+        let all_slots = drafted.len() + 1 >= limits.block;
+        self.since_all_slots = if all_slots { 0 } else { self.since_all_slots + 1 };
         self.draft_gain = GAIN_MEMORY * self.draft_gain + (1.0 - GAIN_MEMORY) * gain;
         self.advantage = Some(match self.advantage {
             None => saved,

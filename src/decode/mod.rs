@@ -11,4 +11,5 @@ pub mod detokenize;
 pub mod repeats;
 pub mod sampler;
 pub mod session;
+pub mod slot_gains;
 pub mod stop;
