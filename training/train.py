@@ -35,7 +35,7 @@ def arguments():
     p.add_argument("--layers", type=int, default=3)
     p.add_argument("--mask-token", type=int, default=16, help="an id that the target never says")
     p.add_argument("--vocabulary", type=int, default=4096, help="ids that the draft proposes from; with --start at most its own, and just those of a draft with a selector")
-    p.add_argument("--block-size", type=int, help="slots of a block, the anchor included [default: of --start's, else 6]")
+    p.add_argument("--block-size", type=int, help="slots of a block, the anchor included; may change when a run goes on [default: of --start's, else 6]")
     p.add_argument("--conversations", type=int, default=8, help="in a step")
     p.add_argument("--blocks", type=int, default=32, help="of each conversation in a step")
     p.add_argument("--rate", type=float, default=1e-3, help="learning rate at its highest")
@@ -162,14 +162,16 @@ def main():
     a = arguments()
     torch.set_num_threads(a.threads)
     torch.manual_seed(a.seed)
-    r = random.Random(a.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     a.out.mkdir(parents=True, exist_ok=True)
     saved = a.out / "state.pt"
     state = torch.load(saved, weights_only=False) if saved.exists() else None
     target, data, held = Target(a.target), Collected(a.data), Collected(a.held)
     c = state["config"] if state else config(a, data, target)
-    a.block_size = a.block_size or c["block_size"]
+    # With the same seed the runs before this one had the batches that begin here else.
+    seed = a.seed + sum(run["step"] for run in c.get("training", []))
+    r = random.Random(seed)
+    c["block_size"] = a.block_size = a.block_size or c["block_size"]
     scale = (state["scale"] if state else data.tap_scale()).to(device)
     draft = Draft(c)
     if state:
@@ -191,7 +193,7 @@ def main():
     if state:
         optimizer.load_state_dict(state["optimizer"])
         done = state["done"]
-        r.seed(a.seed + done["step"])
+        r.seed(seed + done["step"])
 
     def checkpoint():
         draft.eval()
