@@ -61,7 +61,7 @@ fn the_first_question_is_answered_speculatively() {
     for (i, event) in events.iter().enumerate() {
         assert_eq!(event["seq"], i, "the sequence has a gap");
     }
-    assert_eq!(of(&events, "model_ready")[0]["block_size"], 5);
+    assert_eq!(of(&events, "model_ready")[0]["block_size"], 8);
     assert_eq!(of(&events, "run_started")[0]["mode"], "speculative");
     let rounds = of(&events, "round");
     let finished = of(&events, "run_finished")[0];
