@@ -146,13 +146,16 @@ fn a_tiny_target_gets_a_draft() {
     std::fs::write(pipeline.at("part.jsonl"), before).unwrap();
 
     pipeline.train("0.05", &[]);
-    // Asked for more, it goes on where it was; now with weights as they will be stored.
-    let points = pipeline.train("0.3", &["--rounded"]);
+    // Asked for more, it goes on where it was; now with longer blocks, and weights as they will
+    // be stored.
+    let points = pipeline.train("0.3", &["--rounded", "--block-size", "5"]);
     let (first, last) = (points[0], points[points.len() - 1]);
     assert!(last.1 > first.1);
     assert!(last.0 > first.0 + 0.5, "τ from {} to {}", first.0, last.0);
 
     pipeline.export();
+    let config = std::fs::read_to_string(pipeline.at("draft/config.json")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&config).unwrap()["block_size"], 5);
     for draft in ["draft", "draft/model.gguf"] {
         pipeline.bench(draft, &["--limit", "3"]);
     }

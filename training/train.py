@@ -168,7 +168,7 @@ def main():
     state = torch.load(saved, weights_only=False) if saved.exists() else None
     target, data, held = Target(a.target), Collected(a.data), Collected(a.held)
     c = state["config"] if state else config(a, data, target)
-    # With the same seed the runs before this one had the batches that begin here else.
+    # Else a run would begin with the batches that the run before it began with.
     seed = a.seed + sum(run["step"] for run in c.get("training", []))
     r = random.Random(seed)
     c["block_size"] = a.block_size = a.block_size or c["block_size"]

@@ -64,7 +64,7 @@ impl Default for AcceptanceModel {
 impl AcceptanceModel {
     /// The chance that slot `i` (0 for the first draft) is accepted if all before it are, from
     /// the running rates alone.
-    pub fn slot(&self, i: usize) -> f64 {
+    fn slot(&self, i: usize) -> f64 {
         // A slot never seen is as good as the last one seen.
         self.slots.get(i).or(self.slots.last()).map_or(0.6, |rate| rate.mean())
     }
