@@ -143,6 +143,18 @@ fn a_storm_of_resizes_while_streaming() {
     assert!(session.ended().0);
 }
 
+/// Over a slow link two keys may arrive as one: Esc and Ctrl+Q as Ctrl+Alt+Q.
+#[test]
+fn esc_and_ctrl_q_at_once_end_the_chat() {
+    let mut session = start("chat", &[]);
+    session.wait_for("ready");
+    session.paste("a long answer");
+    session.send("\r");
+    session.wait_for("answering");
+    session.send("\x1b\x11");
+    assert!(session.ended().0);
+}
+
 /// B47: signals that end the program leave the terminal as it was.
 #[test]
 fn sigterm_and_sighup_restore_the_terminal() {

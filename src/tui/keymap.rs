@@ -164,7 +164,13 @@ impl Keymap {
 
     /// What `key` means; `None` for text.
     pub fn action(&self, key: &KeyEvent) -> Option<Action> {
-        self.actions.get(&Chord::of(key)).copied()
+        let mut chord = Chord::of(key);
+        // Terminals send Alt as an Esc before the key, so over a slow link Esc and then Ctrl+Q
+        // arrive as Ctrl+Alt+Q.
+        if chord.modifiers.contains(KeyModifiers::CONTROL) && !self.actions.contains_key(&chord) {
+            chord.modifiers -= KeyModifiers::ALT;
+        }
+        self.actions.get(&chord).copied()
     }
 
     /// The keys of `action`, the first one first.
@@ -209,6 +215,9 @@ mod tests {
         assert_eq!(press(KeyCode::Enter, KeyModifiers::ALT), Some(Action::Newline));
         assert_eq!(press(KeyCode::Char('C'), KeyModifiers::CONTROL), Some(Action::Interrupt));
         assert_eq!(press(KeyCode::Char('A'), KeyModifiers::SHIFT), None);
+        let both = KeyModifiers::CONTROL | KeyModifiers::ALT;
+        assert_eq!(press(KeyCode::Char('q'), both), Some(Action::Quit));
+        assert_eq!(press(KeyCode::Char('q'), KeyModifiers::ALT), None);
     }
 
     #[test]
