@@ -1,18 +1,15 @@
 //! The block-length planner on simulated machines and texts: after 50 rounds it is within 5 % of
 //! the best fixed block length in hindsight, and never below 0.98 of plain decoding.
 
+#[path = "planner_support/mod.rs"]
+mod replay;
+
 use dflash_chat::decode::block_length::{Learned, Limits, Plan, Planner};
 use dflash_chat::decode::session::RoundRecord;
 use dflash_chat::event::{BlockSize, DraftSource, PlannedBy};
 use dflash_chat::model::networks::Proposal;
 use dflash_chat::model::ops::Choice;
-
-/// What passes cost, in microseconds.
-struct Machine {
-    name: &'static str,
-    verify: fn(usize) -> f64,
-    draft: fn(usize) -> f64,
-}
+use replay::{Block, Machine, Random, round};
 
 const MACHINES: [Machine; 4] = [
     // Measured by the author of the first port, on an Apple M2: 32 ms for one row, 239 for 16.
@@ -35,25 +32,6 @@ const MACHINES: [Machine; 4] = [
     },
 ];
 
-/// SplitMix64, as numbers in [0, 1).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
-/// The fate of one block: for each slot whether it would be accepted, and what the draft says.
-struct Block {
-    right: Vec<bool>,
-    probs: Vec<f32>,
-}
-
 /// A text whose drafts are right with a chance that varies from round to round around `mean`;
 /// the draft's probability knows that chance roughly.
 fn block(random: &mut Random, mean: f64, slots: usize) -> Block {
@@ -70,82 +48,25 @@ fn block(random: &mut Random, mean: f64, slots: usize) -> Block {
 const SLOTS: usize = 15;
 const TOKENS: usize = 3000;
 
-/// Microseconds a token with a fixed number of drafts; noise of the machine included.
-fn fixed(machine: &Machine, mean: f64, drafts: usize) -> f64 {
+/// Blocks of [`SLOTS`] drafts that are right with a chance around `mean`, without end.
+fn blocks(mean: f64) -> impl Iterator<Item = Block> {
     let mut random = Random(1);
-    let (mut tokens, mut us) = (0, 0.0);
-    while tokens < TOKENS {
-        let block = block(&mut random, mean, SLOTS);
-        let kept = block.right[..drafts].iter().take_while(|right| **right).count();
-        tokens += kept + 1;
-        us += (machine.verify)(drafts + 1);
-        us += if drafts > 0 { (machine.draft)(drafts) } else { 0.0 };
-    }
-    us / tokens as f64
+    std::iter::repeat_with(move || block(&mut random, mean, SLOTS))
+}
+
+/// Microseconds a token with a fixed number of drafts.
+fn fixed(machine: &Machine, mean: f64, drafts: usize) -> f64 {
+    replay::fixed(machine, blocks(mean), drafts, TOKENS)
 }
 
 /// Microseconds a token with the planner, and slots that the draft filled in a round; the first 50
 /// rounds left out.
 fn planned(machine: &Machine, mean: f64) -> (f64, f64) {
     let mut planner = Planner::new(Learned::default());
-    let (mut random, mut noise) = (Random(1), Random(2));
-    let (mut tokens, mut us, mut rounds, mut filled) = (0usize, 0.0, 0, 0);
-    while tokens < TOKENS {
-        let block = block(&mut random, mean, SLOTS);
-        let limits = Limits { block: SLOTS + 1, budget: 1000, room: 1000, context: 100 };
-        let plan = planner.plan(BlockSize::Auto, &limits);
-        let proposal = |i: usize| Proposal { id: 1, prob: block.probs[i] };
-        let mut drafted: Vec<Proposal> = (0..plan.drafts).map(proposal).collect();
-        let trimmed = planner.trim(&plan, &drafted, &limits);
-        let unsent = drafted.split_off(trimmed.drafts.min(drafted.len()));
-        let sent = drafted.len();
-        let kept = block.right[..sent].iter().take_while(|right| **right).count();
-        // Each row's choice: the draft's token where it is right, another where not.
-        let choice = |i: usize| Choice { id: u32::from(block.right[i]), margin: 1.0, prob: 1.0 };
-        let shaken = |us: f64, noise: &mut Random| us * (0.9 + 0.2 * noise.next());
-        let verify_us = shaken((machine.verify)(sent + 1), &mut noise);
-        let draft_us = match plan.drafts {
-            0 => 0.0,
-            n => shaken((machine.draft)(n), &mut noise),
-        };
-        if rounds >= 50 {
-            tokens += kept + 1;
-            filled += plan.drafts;
-            us += (machine.verify)(sent + 1);
-            us += if plan.drafts > 0 { (machine.draft)(plan.drafts) } else { 0.0 };
-        }
-        rounds += 1;
-        let record = RoundRecord {
-            drafted,
-            unsent,
-            choices: (0..=sent).map(|i| choice(i.min(SLOTS - 1))).collect(),
-            draft_us: draft_us as u64,
-            verify_us: verify_us as u64,
-            ..round(kept)
-        };
-        planner.observe(&record, kept);
-    }
-    (us / tokens as f64, filled as f64 / (rounds - 50) as f64)
-}
-
-/// A round that kept so many drafts.
-fn round(kept: usize) -> RoundRecord {
-    RoundRecord {
-        index: 0,
-        position: 100,
-        planned_by: PlannedBy::Auto,
-        source: DraftSource::Draft,
-        anchor: 0,
-        drafted: Vec::new(),
-        unsent: Vec::new(),
-        choices: Vec::new(),
-        accepted: kept,
-        committed: vec![1; kept + 1],
-        expected: None,
-        draft_us: 0,
-        verify_us: 0,
-        other_us: 0,
-    }
+    let mut blocks = blocks(mean);
+    replay::planned(machine, &mut planner, blocks.by_ref().take(50), usize::MAX);
+    let played = replay::planned(machine, &mut planner, blocks, TOKENS);
+    (played.us / played.tokens as f64, played.filled as f64 / played.rounds as f64)
 }
 
 #[test]

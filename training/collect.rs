@@ -50,6 +50,10 @@ struct Arguments {
     /// Names of the results, without an ending.
     #[arg(long)]
     out: PathBuf,
+    /// Questions that measurements ask, lines of `{"turns": ["…"]}`: a conversation ends before
+    /// one of them.
+    #[arg(long)]
+    apart: Vec<PathBuf>,
     /// Layers whose outputs a draft sees.
     #[arg(long, value_delimiter = ',')]
     taps: Vec<usize>,
@@ -101,6 +105,35 @@ struct Line {
     row: usize,
 }
 
+/// Questions that measurements ask, in whatever spacing and case.
+struct Apart(HashSet<String>);
+
+impl Apart {
+    fn read(files: &[PathBuf]) -> Result<Apart> {
+        #[derive(Deserialize)]
+        struct Asked {
+            turns: Vec<String>,
+        }
+        let mut questions = HashSet::new();
+        for file in files {
+            let name = || file.display().to_string();
+            for line in std::fs::read_to_string(file).with_context(name)?.lines() {
+                let asked: Asked = serde_json::from_str(line).with_context(name)?;
+                questions.extend(asked.turns.iter().map(|question| Apart::key(question)));
+            }
+        }
+        Ok(Apart(questions))
+    }
+
+    fn key(question: &str) -> String {
+        question.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
+    }
+
+    fn has(&self, question: &str) -> bool {
+        self.0.contains(&Apart::key(question))
+    }
+}
+
 /// What is being said.
 #[derive(Clone, Copy, PartialEq)]
 enum Phase {
@@ -132,6 +165,7 @@ struct Collector {
     end_tokens: Vec<u32>,
     taps: Vec<usize>,
     max_tokens: usize,
+    apart: Apart,
 }
 
 impl Collector {
@@ -224,6 +258,13 @@ impl Collector {
         Ok(())
     }
 
+    /// The question that was imagined last.
+    fn question(&self, lane: &Lane) -> String {
+        let imagined = self.tokenizer.decode(&lane.ids[lane.start..]);
+        let opening = if lane.answers.is_empty() { lane.prompt.user.as_str() } else { "" };
+        format!("{opening}{imagined}")
+    }
+
     /// After a choice: goes on to the next phase where one is over. Returns whether the
     /// conversation is.
     fn turn(&self, lane: &mut Lane, next: &mut u32) -> Result<bool> {
@@ -231,6 +272,9 @@ impl Collector {
         let ended = self.end_tokens.contains(next);
         match lane.phase {
             Phase::Question if ended && said > 0 => {
+                if self.apart.has(&self.question(lane)) {
+                    return Ok(true);
+                }
                 let asked = lane.asked.clone();
                 *next = self.feed(lane, &asked)?;
                 (lane.phase, lane.start) = (Phase::Answer, lane.ids.len());
@@ -368,7 +412,9 @@ fn main() -> Result<()> {
     std::fs::write(arguments.out.with_extension("json"), shape.to_string())?;
     let mut out = Output::open(&arguments.out, width)?;
     let (max_tokens, taps) = (arguments.max_tokens, arguments.taps);
-    let collector = Collector { ops, target, tokenizer, template, end_tokens, taps, max_tokens };
+    let apart = Apart::read(&arguments.apart)?;
+    let collector =
+        Collector { ops, target, tokenizer, template, end_tokens, taps, max_tokens, apart };
 
     let prompts = BufReader::new(File::open(&arguments.prompts)?);
     let first = out.next_line;
@@ -382,7 +428,11 @@ fn main() -> Result<()> {
         while lanes.len() < arguments.lanes
             && let Some((line, text)) = prompts.next()
         {
-            let prompt = serde_json::from_str(&text?).with_context(|| format!("line {line}"))?;
+            let prompt: Prompt =
+                serde_json::from_str(&text?).with_context(|| format!("line {line}"))?;
+            if collector.apart.has(&prompt.user) {
+                continue;
+            }
             let (lane, token) = collector.open(line, prompt)?;
             lanes.push(lane);
             next.push(token);

@@ -141,7 +141,65 @@ plays rock, paper, scissors|converts text to Morse code|capitalizes the first le
 truncates a long string|pads a string with zeros|joins a list of strings with commas|compares two
 version numbers|zips two lists into pairs|partitions a list by a condition|computes the running
 total of a list|computes the dot product of two vectors|counts down with a loop|sums the even
-numbers up to n|multiplies all numbers of a list
+numbers up to n|multiplies all numbers of a list|finds the longest substring without repeating characters|checks if brackets are balanced|
+evaluates an expression in reverse Polish notation|removes all punctuation from a text|finds the
+intersection of two sets|computes the union of two lists|finds the smallest missing positive number|
+moves all zeros of a list to its end|finds the majority element of a list|computes the product of all
+other elements for each element|rotates a matrix by 90 degrees|prints a matrix in spiral order|checks
+if a number is a perfect square|checks if a number is an Armstrong number|computes the least common
+multiple of two numbers|converts a number to words|adds commas to a large number|converts hexadecimal
+to decimal|converts RGB values to a hex colour|swaps the keys of two dictionaries|merges two
+dictionaries|sorts words by their length|sorts people by age and then by name|finds the most frequent
+word of a text|counts uppercase and lowercase letters|reverses a string without a library|repeats a
+string n times|compares two strings without regard to case|extracts all numbers from a text|extracts
+all links from a web page|finds all email addresses in a text|replaces a word in a file|reads
+configuration from a file|reads the last ten lines of a file|zips a folder|computes the checksum of a
+file|watches a folder for changes|creates a folder if it does not exist|finds duplicate files|deletes
+files older than a week|prints the size of each file|backs up a folder|pings a list of servers|opens a
+socket and echoes what it gets|serves a page over HTTP|parses the query of a URL|sends an email|logs
+messages with a timestamp|measures the memory that a list takes|limits how often a function is called|
+memoizes a recursive function|composes two functions|curries a function|implements map and filter by
+hand|implements an iterator over a range|yields the lines of a file lazily|implements a generator of
+squares|implements a ring buffer|implements a set|implements a trie|implements a min heap|implements an
+LRU cache|implements a doubly linked list|implements a graph with an adjacency list|implements
+Dijkstra's algorithm|implements topological sorting|implements the sieve of Eratosthenes|implements
+the Euclidean algorithm|implements selection sort|implements heap sort|implements counting sort|
+implements Newton's method for square roots|implements a bank of traffic lights|implements a state
+machine for a door|implements a vending machine|implements an elevator|implements a parking lot|
+implements a thermostat|implements an event emitter|implements a simple chat bot|implements hangman|
+implements a number guessing game|implements Conway's game of life|implements a maze solver|implements
+a sudoku checker|implements a tree traversal in order|computes the height of a binary tree|counts the
+leaves of a tree|mirrors a binary tree|checks if a tree is balanced|detects a cycle in a linked list|
+finds the middle of a linked list|removes an element from a linked list|computes the nth triangular
+number|computes the binomial coefficient|computes the sum of squares|estimates pi with random points|
+integrates a function numerically|fits a line to points|normalizes a vector|computes the determinant
+of a matrix|computes a moving average|computes the variance of numbers|computes the percentile of a
+list|plots a sine curve|plots a histogram|loads a data frame and prints its first rows|groups rows by
+a column and sums them|fills missing values with the mean|trains a linear regression|splits data into
+training and test sets|represents a circle with a radius|represents a person with a name and an
+address|represents a song in a playlist|represents a ticket with a price|represents a bank transaction|
+represents an animal that makes a sound|represents a matrix with addition|represents a fraction|
+represents a time of day|represents a temperature in several units|represents a playing card|
+represents a recipe with ingredients|represents an inventory of products|represents a queue of
+customers|represents a message with a sender|represents a calendar event|keeps a high score|keeps
+track of expenses|books a seat|rates a movie|sorts a list of students by grade|computes a letter grade
+from a score|computes the cost of a trip|computes the monthly payment of a loan|computes the age from
+a date of birth|finds the day of the week of a date|adds days to a date|formats a date|converts a time
+between time zones|counts down to a date|validates a password|validates a credit card number|validates
+a postal code|validates an IP address|escapes HTML characters|encodes a string in base64|encrypts a
+message with XOR|generates a unique identifier|generates a random color|picks a random element of a
+list|simulates tossing coins|simulates a random walk|shows a progress bar|prints a table with aligned
+columns|prints a diamond of stars|prints a checkerboard|prints all even numbers below n|prints the
+first n prime numbers|prints the ASCII code of a character|translates text to pig Latin|counts the
+syllables of a word|checks if a sentence is a pangram|checks if one string is a rotation of another|
+checks if a list contains a value|checks if a number lies in a range|checks if a file exists|checks if
+two rectangles overlap|checks if a point lies in a circle|clamps a number to a range|rounds a number
+to the nearest ten|sums the numbers given by a user|averages the columns of a table|finds the closest
+number in a list|finds the largest sum of neighbouring elements|finds the longest common subsequence of
+two strings|computes the edit distance of two strings|solves the knapsack problem|solves the towers of
+Hanoi|solves the coin change problem|solves two equations with two unknowns|lists the permutations of
+numbers|lists the combinations of k elements|lists the factors of a number|lists the words that start
+with a vowel
 """)
 LANGUAGES = split("""
 Python|Python|Python|Python|JavaScript|Java|C|C++|Rust|Go|SQL|TypeScript|Python|Python|JavaScript|
@@ -155,7 +213,12 @@ function that {c}.|Write a {l} class that {c}.|Write {l} code that {c}.|Can you 
 that {c}?|Please write a short {l} program that {c} and explain each line.|Give me an example of a
 {l} method that {c}.|Using {l}, write a function that {c}.|Here is my task: a {l} function that {c}.
 Write it with error handling.|What is the simplest way to write {l} code that {c}?|Write a well
-documented {l} function that {c}, and show how to call it.
+documented {l} function that {c}, and show how to call it.|Complete this task in {l}: write code that
+{c}.|I am new to {l}. Show me a function that {c}.|Write {l} code that {c} and print the result for an
+example.|Write a short {l} function that {c}. Only give the code.|Give me two ways to write {l} code
+that {c}.|Write a {l} function which {c}, then test it with three inputs.|Write a recursive {l}
+function that {c}.|Write a {l} function named solve that {c}.|Is there an easy way in {l} to write
+something that {c}?|Explain step by step how to write a {l} program that {c}.
 """)
 QUESTIONS = split("""
 What is a variable in {l}?|Explain loops in {l} with an example.|How do I handle errors in {l}?|What
@@ -172,7 +235,59 @@ do I comment code in {l}?|Show me how to use a switch or match in {l}.|How do I 
 the keys of a map in {l}?|What are common mistakes of beginners in {l}?|How do I format a string in
 {l}?|How do I measure the length of a string in {l}?|Explain classes and objects in {l} with an
 example.|What does null mean in {l}?|How do I write tests in {l}?|How do I debug a program in {l}?|
-How do I make an HTTP request in {l}?
+How do I make an HTTP request in {l}?|What is the difference between {f} and
+{g} in {l}?|Explain what {f} is in {l} and show an example.|When should I use {f} in {l}?|How does {f}
+work in {l}?|Give an example of {f} in {l}.|What are the advantages of {f} over {g} in {l}?|Write a
+short tutorial on {f} in {l}.|Why does my {l} code with {f} not work?
+""")
+FEATURES = split("""
+a list|a tuple|a set|a map|a string|an array|an object|a class|a method|a constructor|a lambda|a
+closure|a pointer|a reference|a loop|a generator|an exception|a module|a package|an enum|a struct|an
+abstract class|a static method|a decorator|an annotation|a constant|a callback|a promise|a thread|a
+lock|a stream|a regular expression|slicing|type conversion|string formatting|list comprehension|
+operator overloading|polymorphism|encapsulation|garbage collection|pattern matching|a null check|a
+default argument|an optional value|a template|a trait|a namespace|a switch statement|a ternary
+operator|a unit test|a mock
+""")
+TABLES = split("""
+employees|products|customers|books|students|invoices|flights|movies|courses|patients|sales|users|
+articles|songs|cities|suppliers|rooms|teams
+""")
+QUERIES = split("""
+Write a SQL query that lists all {t} sorted by {c}.|Write a SQL query that counts the {t} for each
+{c}.|Write a SQL query that finds the {t} with the highest {c}.|Write a SQL query that deletes all {t}
+without a {c}.|Write a SQL statement that creates a table called {t}.|Write a SQL query that joins {t}
+and {u}.|Write a SQL query that updates the {c} of one of the {t}.|Write a SQL query that computes the
+average {c} of all {t}.|Write a SQL query that selects all {t} where the {c} is above a limit.|How do
+I insert a row into a table of {t}?|How do I find duplicates in the table {t} in SQL?|Write a SQL query
+that selects the first five {t} by {c}.|What index would help to find {t} by {c}?|Write a SQL view over
+{t} and {u}.
+""")
+COLUMNS = split("""
+name|price|date|city|age|salary|rating|category|status|country|amount|title|size
+""")
+PAGES = split("""
+Create an HTML page with {e} and {f}.|Write HTML for {e}.|Write CSS that styles {e}.|Write HTML and CSS
+for a page with {e}.|How do I add {e} to a web page?|Write JavaScript that shows {e} when a button is
+clicked.|Create a simple web page about {t} with {e}.|Write an HTML template with {e}, {f} and a
+footer.|How do I center {e} with CSS?|Make {e} responsive with CSS.
+""")
+ELEMENTS = split("""
+a table|a list of links|an image|a navigation bar|a login form|a search box|a video|a card|a gallery
+of pictures|a drop-down menu|a checkbox|a footer|a sidebar|a slider|a contact form|a progress bar|a
+tooltip|a modal window|two columns|a title and a subtitle|a price list|a calendar|a quote
+""")
+COMMANDS = split("""
+lists the largest files|finds all files that contain a word|shows the free space on the disk|kills a
+process by its name|counts the lines of all scripts|copies a folder to another machine|shows the last
+lines of a log|sorts a file and removes duplicate lines|replaces a word in many files|makes a script
+executable|unpacks an archive|shows who is logged in|runs a job every night|prints the second column of
+a file|downloads a list of addresses|prints the current directory|loops over all images and resizes
+them|checks if a service is running|sets an environment variable|creates ten numbered folders
+""")
+SHELL = split("""
+Write a bash command that {c}.|Write a bash script that {c}.|Which Linux command {c}?|Explain a shell
+command that {c}.|Give me a one-line command that {c}.|Write a PowerShell command that {c}.
 """)
 SENTENCES = split("""
 The cat sat on the mat and looked at the rain outside.|Our company increased its revenue by twelve
@@ -287,18 +402,34 @@ def arithmetic(r):
     return question + r.choice(["", "", "", " Show your work.", " Think step by step.", " Explain your reasoning."])
 
 
+def program(r):
+    """A question about code."""
+    kind = r.random()
+    if kind < 0.68:
+        return r.choice(PROGRAMS).format(l=r.choice(LANGUAGES), c=r.choice(TASKS))
+    if kind < 0.86:
+        f, g = r.sample(FEATURES, 2)
+        return r.choice(QUESTIONS).format(l=r.choice(LANGUAGES), f=f, g=g)
+    if kind < 0.91:
+        t, u = r.sample(TABLES, 2)
+        return r.choice(QUERIES).format(t=t, u=u, c=r.choice(COLUMNS))
+    if kind < 0.96:
+        e, f = r.sample(ELEMENTS, 2)
+        return r.choice(PAGES).format(e=e, f=f, t=r.choice(TOPICS))
+    return r.choice(SHELL).format(c=r.choice(COMMANDS))
+
+
 def templated(r):
     """A question from a template."""
     kind = r.random()
     t, u = r.sample(TOPICS, 2)
-    if kind < 0.32:
+    if kind < 0.24:
         return r.choice(ABOUT).format(t=t, u=u)
-    if kind < 0.42:
+    if kind < 0.34:
         return arithmetic(r)
-    if kind < 0.82:
-        form = r.choice(PROGRAMS if r.random() < 0.8 else QUESTIONS)
-        return form.format(l=r.choice(LANGUAGES), c=r.choice(TASKS))
-    if kind < 0.88:
+    if kind < 0.86:
+        return program(r)
+    if kind < 0.91:
         return r.choice(REWRITES).format(s=r.choice(SENTENCES))
     a, b = r.sample(CHARACTERS, 2)
     return r.choice(SMALL_TALK).format(

@@ -1,0 +1,102 @@
+//! The block-length planner on what the demo pair really foresees: rounds of held-out prompts with
+//! every slot filled and verified, played again on machines whose passes have fixed costs, so that
+//! planners can be compared to a percent, which no clock of a shared machine allows.
+//!
+//! `cargo test --release --test demo_planner -- --nocapture` prints the figures.
+
+#[path = "demo_support/mod.rs"]
+mod demo;
+#[path = "planner_support/mod.rs"]
+mod replay;
+
+use dflash_chat::decode::block_length::{Learned, Planner};
+use replay::{Block, Machine};
+use serde_json::{Value, json};
+use std::io::Write;
+
+/// Every third held-out prompt, of each category about as many.
+const EVERY: usize = 3;
+
+/// As measured by `bench verify-cost --repeats 20 --threads 2` (README.md): rows not measured lie
+/// between.
+const MACHINES: [Machine; 2] = [
+    Machine {
+        name: "AVX2",
+        verify: |rows| [7.2, 7.6, 8.8, 10.1, 11.9, 13.7, 15.5, 17.3][rows - 1] * 1e3,
+        draft: |slots| [0.8, 0.9, 1.1, 1.3, 1.45, 1.6, 1.75][slots - 1] * 1e3,
+    },
+    Machine {
+        name: "AVX-512 VNNI",
+        verify: |rows| [3.63, 4.15, 4.58, 5.35, 6.20, 6.91, 7.61, 8.32][rows - 1] * 1e3,
+        draft: |slots| [0.46, 0.53, 0.63, 0.72, 0.81, 0.90, 0.99][slots - 1] * 1e3,
+    },
+];
+
+/// The blocks of each category, in the order of its prompts.
+fn recorded() -> Vec<(String, Vec<Block>)> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/heldout.jsonl");
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut categories: Vec<(String, String)> = Vec::new();
+    for line in text.lines().step_by(EVERY) {
+        let prompt: Value = serde_json::from_str(line).unwrap();
+        let category = prompt["category"].as_str().unwrap();
+        if categories.last().is_none_or(|(last, _)| last != category) {
+            categories.push((category.to_string(), String::new()));
+        }
+        let (_, lines) = categories.last_mut().unwrap();
+        lines.push_str(&format!("{}\n", json!({ "turns": prompt["turns"] })));
+    }
+    let blocks = |(category, lines): (String, String)| {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(lines.as_bytes()).unwrap();
+        let path = file.path().to_str().unwrap();
+        let whole = ["--format", "jsonl", "--max-tokens", "128", "--block-size", "8"];
+        let events = demo::events(&[&["run", "--prompts", path], &whole[..]].concat());
+        (category, events.iter().filter_map(block).collect())
+    };
+    categories.into_iter().map(blocks).collect()
+}
+
+/// The fate of a round's block, if it was a whole one of the draft.
+fn block(event: &Value) -> Option<Block> {
+    let drafted = event["drafted"].as_array().filter(|drafts| drafts.len() == 7)?;
+    let accepted = event["accepted"].as_u64()? as usize;
+    Some(Block {
+        right: (0..drafted.len()).map(|slot| slot < accepted).collect(),
+        probs: drafted.iter().map(|draft| draft["prob"].as_f64().unwrap() as f32).collect(),
+    })
+}
+
+#[test]
+fn the_planner_keeps_up_with_the_best_fixed_length() {
+    if !demo::available() {
+        return;
+    }
+    let recorded = recorded();
+    for machine in &MACHINES {
+        let fixed = |blocks: &[Block], drafts| {
+            replay::fixed(machine, blocks.iter().cloned(), drafts, usize::MAX)
+        };
+        let mut planner = Planner::new(Learned::default());
+        let mut sum = 0.0;
+        for (category, blocks) in &recorded {
+            let plain = fixed(blocks, 0);
+            let speeds: Vec<f64> = (1..=7).map(|drafts| plain / fixed(blocks, drafts)).collect();
+            let best = speeds.iter().copied().fold(1.0, f64::max);
+            let played = replay::planned(machine, &mut planner, blocks.iter().cloned(), usize::MAX);
+            let speed = plain * played.tokens as f64 / played.us;
+            println!(
+                "{}, {category}: {} rounds, {speed:.3} times plain with {:.1} slots filled; always \
+                 1 to 7: {speeds:.2?}",
+                machine.name,
+                blocks.len(),
+                played.filled as f64 / played.rounds as f64,
+            );
+            assert!(speed >= 0.95 * best, "{}, {category}: {speed} for {best}", machine.name);
+            sum += speed;
+        }
+        let mean = sum / recorded.len() as f64;
+        println!("{}: {mean:.3} in the mean", machine.name);
+        assert!(mean >= 1.35, "{}: {mean} in the mean", machine.name);
+    }
+}
