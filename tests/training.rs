@@ -59,6 +59,10 @@ impl Pipeline {
 
     /// Let the target answer `prompts.jsonl`.
     fn collect(&self) {
+        self.collect_to("part", &[]);
+    }
+
+    fn collect_to(&self, name: &str, more: &[&str]) {
         // Cargo builds the example beside the program.
         let program = Path::new(env!("CARGO_BIN_EXE_dflash-chat"));
         run(Command::new(program.with_file_name("examples").join("collect"))
@@ -67,8 +71,9 @@ impl Pipeline {
             .arg("--prompts")
             .arg(self.at("prompts.jsonl"))
             .arg("--out")
-            .arg(self.at("part"))
-            .args(["--taps", "0,2", "--max-tokens", "40", "--lanes", "8"]));
+            .arg(self.at(name))
+            .args(["--taps", "0,2", "--max-tokens", "40", "--lanes", "8"])
+            .args(more));
     }
 
     /// Train, and evaluate on what was trained on: what a target with random weights says of one
@@ -143,7 +148,16 @@ fn a_tiny_target_gets_a_draft() {
     std::fs::write(pipeline.at("part.jsonl"), &before[first..]).unwrap();
     pipeline.collect();
     assert_eq!(collected(), before[first..]);
-    std::fs::write(pipeline.at("part.jsonl"), before).unwrap();
+    std::fs::write(pipeline.at("part.jsonl"), &before).unwrap();
+
+    // A conversation that is about to ask what is kept apart ends before it.
+    let text = String::from_utf8(before).unwrap();
+    let questions = |line: &str| serde_json::from_str::<Value>(line).unwrap()["questions"].take();
+    let apart: Vec<String> =
+        text.lines().map(|line| json!({ "turns": questions(line) }).to_string()).collect();
+    std::fs::write(pipeline.at("apart.jsonl"), apart.join("\n")).unwrap();
+    pipeline.collect_to("other", &["--apart", pipeline.at("apart.jsonl").to_str().unwrap()]);
+    assert_eq!(std::fs::read_to_string(pipeline.at("other.jsonl")).unwrap(), "");
 
     pipeline.train("0.05", &[]);
     // Asked for more, it goes on where it was; now with longer blocks, and weights as they will

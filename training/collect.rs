@@ -10,9 +10,9 @@
 //! - `turns`: questions and answers in all; those after the first are imagined,
 //! - `temperature`: of the answers (0).
 //!
-//! `OUT.jsonl` gets one line a conversation: `line` of the prompt, `ids`, `answers` as pairs
-//! [first, end) of indices into `ids` (end tokens included), and `row`, where the features of
-//! its first position are. `OUT.features` has, for every position but the last, the outputs of
+//! `OUT.jsonl` gets one line a conversation: `line` of the prompt, the `questions`, `ids`,
+//! `answers` as pairs [first, end) of indices into `ids` (end tokens included), and `row`, where
+//! the features of its first position are. `OUT.features` has, for every position but the last, the outputs of
 //! the tapped layers and then of the last layer, as f16. `OUT.json` tells the shape. A run that
 //! was stopped goes on after the last prompt that it kept the conversation of; those that were
 //! under way are lost.
@@ -100,6 +100,7 @@ fn one() -> usize {
 #[derive(Serialize, Deserialize)]
 struct Line {
     line: usize,
+    questions: Vec<String>,
     ids: Vec<u32>,
     answers: Vec<(usize, usize)>,
     row: usize,
@@ -146,6 +147,7 @@ struct Lane {
     line: usize,
     prompt: Prompt,
     phase: Phase,
+    questions: Vec<String>,
     ids: Vec<u32>,
     answers: Vec<(usize, usize)>,
     /// Where the running question or answer begins.
@@ -204,14 +206,17 @@ impl Collector {
             _ => Vec::new(),
         };
         let mut ids = self.tokenizer.with_bos(self.ids(&pieces[..=last])?);
+        let mut questions = Vec::new();
         let phase = if prompt.imagine { Phase::Question } else { Phase::Answer };
         if phase == Phase::Answer {
             ids.extend(&asked);
+            questions.push(prompt.user.clone());
         }
         let mut lane = Lane {
             line,
             prompt,
             phase,
+            questions,
             start: ids.len(),
             ids: Vec::new(),
             answers: Vec::new(),
@@ -261,7 +266,7 @@ impl Collector {
     /// The question that was imagined last.
     fn question(&self, lane: &Lane) -> String {
         let imagined = self.tokenizer.decode(&lane.ids[lane.start..]);
-        let opening = if lane.answers.is_empty() { lane.prompt.user.as_str() } else { "" };
+        let opening = if lane.questions.is_empty() { lane.prompt.user.as_str() } else { "" };
         format!("{opening}{imagined}")
     }
 
@@ -272,9 +277,11 @@ impl Collector {
         let ended = self.end_tokens.contains(next);
         match lane.phase {
             Phase::Question if ended && said > 0 => {
-                if self.apart.has(&self.question(lane)) {
+                let question = self.question(lane);
+                if self.apart.has(&question) {
                     return Ok(true);
                 }
+                lane.questions.push(question);
                 let asked = lane.asked.clone();
                 *next = self.feed(lane, &asked)?;
                 (lane.phase, lane.start) = (Phase::Answer, lane.ids.len());
@@ -372,7 +379,7 @@ impl Output {
     }
 
     fn keep(&mut self, lane: Lane) -> Result<usize> {
-        let Lane { line, ids, answers, features, .. } = lane;
+        let Lane { line, questions, ids, answers, features, .. } = lane;
         let tokens: usize = answers.iter().map(|(first, end)| end - first).sum();
         // Too short to learn from.
         if tokens < 6 {
@@ -385,7 +392,8 @@ impl Output {
         }
         // The features first: a line promises them.
         self.features.flush()?;
-        serde_json::to_writer(&mut self.lines, &Line { line, ids, answers, row: self.rows })?;
+        let line = Line { line, questions, ids, answers, row: self.rows };
+        serde_json::to_writer(&mut self.lines, &line)?;
         self.lines.write_all(b"\n")?;
         self.lines.flush()?;
         self.rows += positions;

@@ -45,6 +45,7 @@ def arguments():
     p.add_argument("--selector", type=int, default=128, help="rank of the candidate selector; 0 for none")
     p.add_argument("--alone", type=float, default=0.3, help="weight of the loss of the logits without the selector, which find its candidates")
     p.add_argument("--rounded", action="store_true", help="train with the weights as the GGUF file will hold them; for a last, slow run")
+    p.add_argument("--bf16", action="store_true", help="multiply in 16 bits; the weights stay in 32. Quicker where the processor can (AVX-512 BF16, GPUs)")
     p.add_argument("--every", type=float, default=8, help="minutes between checkpoints")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--threads", type=int, default=2)
@@ -230,7 +231,8 @@ def main():
         size = r.randint(min(3, a.block_size), a.block_size)
         blocks = batch(data, r, a.conversations, a.blocks, size, a.soft > 0)
         optimizer.zero_grad()
-        value, right = loss(draft, blocks, scale, embedding, vocabulary, a)
+        with torch.autocast(device, torch.bfloat16, enabled=a.bf16):
+            value, right = loss(draft, blocks, scale, embedding, vocabulary, a)
         value.backward()
         torch.nn.utils.clip_grad_norm_(draft.parameters(), 1.0)
         optimizer.step()
