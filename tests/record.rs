@@ -119,6 +119,13 @@ fn another_answer_does_not_answer_the_first_prompt() {
         (&Value::Null, &"scripted".into())
     );
     assert!(!replay("2", "asciicast").contains("capital"));
+
+    // Nor does it where the first prompt has none.
+    std::fs::write(&prompts, "{\"prompt\":\"fail\"}\n{\"prompt\":\"cjk\"}\n").unwrap();
+    std::fs::remove_file(&file).unwrap();
+    dflash_chat(&[&run[..], &["--prompts", prompts.to_str().unwrap()]].concat()).expect(1);
+    let only = replay("1", "text");
+    assert!(!only.contains("fail") && only.contains("日本語"), "{only}");
 }
 
 #[test]

@@ -180,6 +180,12 @@ impl Recording {
             EngineEvent::LoadProgress { .. }
             | EngineEvent::VerifyCost(_)
             | EngineEvent::Phase { .. } => {}
+            // The first prompt failed before its answer began: the first answer is another's.
+            EngineEvent::Error(_) if open.is_none() && self.runs.is_empty() => {
+                if let Some(header) = &mut self.header {
+                    header.request = None;
+                }
+            }
             event => {
                 if let Some(run) = open {
                     run.events.push(event);
