@@ -97,6 +97,6 @@ fn the_planner_keeps_up_with_the_best_fixed_length() {
         }
         let mean = sum / recorded.len() as f64;
         println!("{}: {mean:.3} in the mean", machine.name);
-        assert!(mean >= 1.35, "{}: {mean} in the mean", machine.name);
+        assert!(mean >= 1.5, "{}: {mean} in the mean", machine.name);
     }
 }
