@@ -18,8 +18,8 @@ use std::sync::OnceLock;
 /// Every third held-out prompt, of each category about as many.
 const EVERY: usize = 3;
 
-/// As measured by `bench verify-cost --repeats 20 --threads 2` (README.md): rows not measured lie
-/// between.
+/// As measured by `bench verify-cost --repeats 20 --threads 2` (README.md). Rows that were not lie
+/// between, and the draft's times on AVX2 from the fifth slot on are guesses.
 const MACHINES: [Machine; 2] = [
     Machine {
         name: "AVX2",
@@ -33,8 +33,8 @@ const MACHINES: [Machine; 2] = [
     },
 ];
 
-/// The second of them when something else computes beside it: one row costs what memory takes, as
-/// before, and every row more costs more (rounds of `run --block-size 3`, `5` and `8`).
+/// The second of them in a spell of some minutes, as a shared machine has: one row costs what it
+/// always does, and every row more costs more (rounds of `run --block-size 3`, `5` and `8`).
 const SPELL: Machine = Machine {
     name: "AVX-512 VNNI in a slow spell",
     verify: |rows| [2.75, 3.35, 3.96, 4.82, 5.68, 6.34, 7.01, 7.67][rows - 1] * 1e3,
