@@ -17,6 +17,8 @@ use std::sync::OnceLock;
 
 /// Every third held-out prompt, of each category about as many.
 const EVERY: usize = 3;
+/// Slots of the draft's blocks.
+const SLOTS: usize = 7;
 
 /// As measured by `bench verify-cost --repeats 20 --threads 2` (README.md). Rows that were not lie
 /// between, and the draft's times on AVX2 from the fifth slot on are guesses.
@@ -33,8 +35,9 @@ const MACHINES: [Machine; 2] = [
     },
 ];
 
-/// The second of them in a spell of some minutes, as a shared machine has: one row costs what it
-/// always does, and every row more costs more (rounds of `run --block-size 3`, `5` and `8`).
+/// The second of them in a spell, as a shared machine has: one row costs what it always does, and
+/// every row more costs more (medians of rounds of `run` with `--block-size` 1, 3, 5 and 8; other
+/// rows lie between).
 const SPELL: Machine = Machine {
     name: "AVX-512 VNNI in a slow spell",
     verify: |rows| [2.75, 3.35, 3.96, 4.82, 5.68, 6.34, 7.01, 7.67][rows - 1] * 1e3,
@@ -64,7 +67,8 @@ fn record() -> Vec<(String, Vec<Block>)> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(lines.as_bytes()).unwrap();
         let path = file.path().to_str().unwrap();
-        let whole = ["--format", "jsonl", "--max-tokens", "128", "--block-size", "8"];
+        let size = (SLOTS + 1).to_string();
+        let whole = ["--format", "jsonl", "--max-tokens", "128", "--block-size", &size];
         let events = demo::events(&[&["run", "--prompts", path], &whole[..]].concat());
         (category, events.iter().filter_map(block).collect())
     };
@@ -73,7 +77,7 @@ fn record() -> Vec<(String, Vec<Block>)> {
 
 /// The fate of a round's block, if it was a whole one of the draft.
 fn block(event: &Value) -> Option<Block> {
-    let drafted = event["drafted"].as_array().filter(|drafts| drafts.len() == 7)?;
+    let drafted = event["drafted"].as_array().filter(|drafts| drafts.len() == SLOTS)?;
     let accepted = event["accepted"].as_u64()? as usize;
     Some(Block {
         right: (0..drafted.len()).map(|slot| slot < accepted).collect(),
@@ -89,13 +93,13 @@ fn mean_speed(machine: &Machine, planner: &mut Planner) -> f64 {
         let blocks = || blocks.iter().cloned();
         let fixed = |drafts| replay::fixed(machine, blocks(), drafts, usize::MAX);
         let plain = fixed(0);
-        let speeds: Vec<f64> = (1..=7).map(|drafts| plain / fixed(drafts)).collect();
+        let speeds: Vec<f64> = (1..=SLOTS).map(|drafts| plain / fixed(drafts)).collect();
         let best = speeds.iter().copied().fold(1.0, f64::max);
         let played = replay::planned(machine, planner, blocks(), usize::MAX);
         let speed = plain * played.tokens as f64 / played.us;
         println!(
             "{}, {category}: {} rounds, {speed:.3} times plain with {:.1} slots filled; always 1 to \
-             7: {speeds:.2?}",
+             {SLOTS}: {speeds:.2?}",
             machine.name,
             played.rounds,
             played.filled as f64 / played.rounds as f64,

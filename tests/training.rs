@@ -160,9 +160,9 @@ fn a_tiny_target_gets_a_draft() {
     assert_eq!(std::fs::read_to_string(pipeline.at("other.jsonl")).unwrap(), "");
 
     pipeline.train("0.05", &[]);
-    // Asked for more, it goes on where it was; now with longer blocks, and weights as they will
-    // be stored.
-    let points = pipeline.train("0.3", &["--rounded", "--block-size", "5"]);
+    // Asked for more, it goes on where it was; now with longer blocks, weights as they will be
+    // stored, and products in 16 bits.
+    let points = pipeline.train("0.3", &["--rounded", "--bf16", "--block-size", "5"]);
     let (first, last) = (points[0], points[points.len() - 1]);
     assert!(last.1 > first.1);
     assert!(last.0 > first.0 + 0.5, "τ from {} to {}", first.0, last.0);

@@ -12,10 +12,10 @@
 //!
 //! `OUT.jsonl` gets one line a conversation: `line` of the prompt, the `questions`, `ids`,
 //! `answers` as pairs [first, end) of indices into `ids` (end tokens included), and `row`, where
-//! the features of its first position are. `OUT.features` has, for every position but the last, the outputs of
-//! the tapped layers and then of the last layer, as f16. `OUT.json` tells the shape. A run that
-//! was stopped goes on after the last prompt that it kept the conversation of; those that were
-//! under way are lost.
+//! the features of its first position are. `OUT.features` has, for every position but the last,
+//! the outputs of the tapped layers and then of the last layer, as f16. `OUT.json` tells the
+//! shape. A run that was stopped goes on after the last prompt that it kept the conversation of;
+//! those that were under way are lost.
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -52,7 +52,7 @@ struct Arguments {
     out: PathBuf,
     /// Questions that measurements ask, lines of `{"turns": ["…"]}`: a conversation ends before
     /// one of them.
-    #[arg(long)]
+    #[arg(long, num_args = 1..)]
     apart: Vec<PathBuf>,
     /// Layers whose outputs a draft sees.
     #[arg(long, value_delimiter = ',')]

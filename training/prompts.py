@@ -1,7 +1,7 @@
 """Prompts to train on: templates over many topics, and openings that the target itself continues.
 
-Those that measurements use (assets/prompts and tests/fixtures/heldout.jsonl) are left out of the
-templated ones; how the target goes on is not compared with them.
+Those that measurements use (assets/prompts and tests/fixtures/heldout.jsonl) are left out. What the
+target makes of an opening is known only to `collect`, which compares it with them (`--apart`).
 
 usage: prompts.py COUNT [--seed 1] > prompts.jsonl
 
@@ -141,7 +141,8 @@ plays rock, paper, scissors|converts text to Morse code|capitalizes the first le
 truncates a long string|pads a string with zeros|joins a list of strings with commas|compares two
 version numbers|zips two lists into pairs|partitions a list by a condition|computes the running
 total of a list|computes the dot product of two vectors|counts down with a loop|sums the even
-numbers up to n|multiplies all numbers of a list|finds the longest substring without repeating characters|checks if brackets are balanced|
+numbers up to n|multiplies all numbers of a list|finds the longest substring
+without repeating characters|checks if brackets are balanced|
 evaluates an expression in reverse Polish notation|removes all punctuation from a text|finds the
 intersection of two sets|computes the union of two lists|finds the smallest missing positive number|
 moves all zeros of a list to its end|finds the majority element of a list|computes the product of all
